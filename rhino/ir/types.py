@@ -1,0 +1,104 @@
+"""Element types: MLIR attribute, short name and numpy dtype of each, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, Float64Type, IntegerType, TensorType
+from xdsl.ir import Attribute, SSAValue
+
+from rhino.ir.errors import ProgramError
+
+F64, F32, F16, BF16 = Float64Type(), Float32Type(), Float16Type(), BFloat16Type()
+I1, I8, I16, I32, I64 = (IntegerType(w) for w in (1, 8, 16, 32, 64))
+
+# name, MLIR type, numpy dtype. i1 holds 0 or 1.
+_TABLE: tuple[tuple[str, Attribute, np.dtype], ...] = (
+    ("f64", F64, np.dtype(np.float64)),
+    ("f32", F32, np.dtype(np.float32)),
+    ("f16", F16, np.dtype(np.float16)),
+    ("bf16", BF16, np.dtype(ml_dtypes.bfloat16)),
+    ("i1", I1, np.dtype(np.bool_)),
+    ("i8", I8, np.dtype(np.int8)),
+    ("i16", I16, np.dtype(np.int16)),
+    ("i32", I32, np.dtype(np.int32)),
+    ("i64", I64, np.dtype(np.int64)),
+)
+_NUMPY = {mlir: dtype for _, mlir, dtype in _TABLE}
+_MLIR = {dtype: mlir for _, mlir, dtype in _TABLE}
+_BY_NAME = {name: mlir for name, mlir, _ in _TABLE}
+_NAME = {mlir: name for name, mlir, _ in _TABLE}
+
+Type = TensorType[Attribute]
+
+
+def element(name: str) -> Attribute:
+    """The element type called `name` (``f32``, ``i64``, ...). Raises ProgramError if there is none."""
+    if name not in _BY_NAME:
+        raise ProgramError(f"no element type '{name}'", remedy=f"use one of {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def element_name(type: Attribute) -> str:
+    return _NAME.get(type, str(type))
+
+
+def numpy_dtype(type: Attribute) -> np.dtype:
+    """The numpy dtype of an element type. Raises ProgramError for types Rhino does not compute with."""
+    if type not in _NUMPY:
+        raise ProgramError(f"element type {type} is not supported", remedy=f"use one of {', '.join(_BY_NAME)}")
+    return _NUMPY[type]
+
+
+def from_numpy(dtype: np.dtype) -> Attribute:
+    if np.dtype(dtype) not in _MLIR:
+        raise ProgramError(f"numpy dtype {dtype} is not supported")
+    return _MLIR[np.dtype(dtype)]
+
+
+def tensor(shape: Sequence[int], element_type: Attribute) -> Type:
+    return TensorType(element_type, list(shape))
+
+
+def is_float(type: Attribute) -> bool:
+    return type in (F64, F32, F16, BF16)
+
+
+def is_integer(type: Attribute) -> bool:
+    """Signless integers, i1 excluded."""
+    return type in (I8, I16, I32, I64)
+
+
+def itemsize(type: Attribute) -> int:
+    """Bytes of one element in memory (i1 takes one)."""
+    return numpy_dtype(type).itemsize
+
+
+def type_of(value: SSAValue) -> Type:
+    """The tensor type of a value. Raises ProgramError if it is not a ranked, static tensor."""
+    type = value.type
+    if not isinstance(type, TensorType):
+        raise ProgramError(f"expected a tensor, found {type}")
+    return type
+
+
+def shape_of(value: SSAValue) -> tuple[int, ...]:
+    return tuple(type_of(value).get_shape())
+
+
+def element_of(value: SSAValue) -> Attribute:
+    return type_of(value).element_type
+
+
+def bytes_of(type: Type) -> int:
+    """Size of a tensor in bytes."""
+    return int(np.prod(type.get_shape(), dtype=np.int64)) * itemsize(type.element_type)
+
+
+def show(type: Attribute) -> str:
+    """Short text of a type for messages: ``f32[4, 8]``."""
+    if isinstance(type, TensorType):
+        return f"{element_name(type.element_type)}{list(type.get_shape())}"
+    return str(type)
