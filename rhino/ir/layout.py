@@ -156,6 +156,9 @@ class Layout:
         for _, kind in self.partial:
             if kind not in PARTIAL_KINDS:
                 return f"unknown partial kind '{kind}'"
+        if len({kind for _, kind in self.partial}) > 1:
+            # A sum of maxima is no maximum of sums: without an order of the axes this would mean nothing.
+            return "partial with two different kinds"
         return None
 
     def check(self, shape: Sequence[int]) -> None:

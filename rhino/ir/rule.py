@@ -10,7 +10,8 @@ is written in parentheses, major to minor: ``"b s (t h d) -> b s t h d"``. Each 
 
 A factor that appears in results only (a broadcast or an iota) may be split freely: every device makes its part.
 `linear` lists groups of operands through which a partial sum may pass when exactly the operands of one group
-are partial; `structural` ops (reshape, transpose, ...) let a partial of any kind through from operand 0.
+are partial; `carries` says the same for any kind (a maximum carries partial max); `structural` ops (reshape,
+transpose, concat, ...) let a partial of any kind through when all their operands are partial.
 One rule serves propagation, candidate generation, cost, the SPMD rewrite and the checker.
 """
 
@@ -56,6 +57,7 @@ class Rule:
     kinds: Mapping[str, str] = field(default_factory=dict)
     linear: tuple[tuple[int, ...], ...] = ()
     structural: bool = False
+    carries: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     def kind(self, factor: str) -> str:
         return self.kinds.get(factor, "pass")
@@ -161,7 +163,8 @@ class Rule:
             return "one operand is partial and another is split"
         if self.structural and who == tuple(range(len(states))):
             return None
-        if kinds == {"sum"} and who in self.linear:
+        (kind,) = kinds
+        if (kind == "sum" and who in self.linear) or who in self.carries.get(kind, ()):
             return None
         return f"a partial operand ({', '.join(map(str, who))}) may not enter this op"
 
@@ -197,7 +200,11 @@ class Rule:
                     split = Split(digit.axis, *at)
                     if splits.setdefault(digit.axis, split) != split:
                         return "results are split differently"
-        return self.place(list(splits.values())).operands
+        placement = self.place(list(splits.values()))
+        for got, want in zip(placement.results, results, strict=True):
+            if got.dims != want.dims:
+                return "results are split differently"
+        return placement.operands
 
     def admits(self, operands: Sequence[Layout], results: Sequence[Layout]) -> str | None:
         """None when the op may run locally under these layouts, otherwise the reason why not."""
@@ -211,7 +218,8 @@ class Rule:
             for dim, digits in enumerate(got.dims):
                 for digit in digits:
                     at = self.factor_at(dims, dim, digit)
-                    if digit.axis not in busy and at is not None and at[0] in self.result_only:
+                    free = at is not None and at[0] in self.result_only and self.kind(at[0]) != "whole"
+                    if digit.axis not in busy and at is not None and free:
                         extra[digit.axis] = Split(digit.axis, *at)
                         rest = rest.without([digit.axis])
             if rest != want:
@@ -237,6 +245,7 @@ def factors(
     kinds: Mapping[str, str] | None = None,
     linear: Sequence[Sequence[int]] = (),
     structural: bool = False,
+    carries: Mapping[str, Sequence[Sequence[int]]] | None = None,
 ) -> Rule:
     """Read a rule from text and work out the factor sizes from the shapes.
 
@@ -259,7 +268,8 @@ def factors(
                     known[unknown[0]] = extent // done
                 elif unknown or done != extent:
                     raise ValueError(f"rule '{text}': cannot fit {dim} to extent {extent}")
-    return Rule(ins, outs, known, dict(kinds or {}), tuple(tuple(g) for g in linear), structural)
+    groups = {kind: tuple(tuple(g) for g in many) for kind, many in (carries or {}).items()}
+    return Rule(ins, outs, known, dict(kinds or {}), tuple(tuple(g) for g in linear), structural, groups)
 
 
 def _dims(text: str) -> Dims:
