@@ -1,0 +1,119 @@
+"""autodiff: append the gradient of the loss with respect to every floating-point parameter.
+
+    func.func @main(%w {role = "parameter"}, %x {role = "input"}) -> (%loss)
+becomes
+    func.func @main(%w, %x) -> (%loss, %dw {role = "gradient", of = "w"})
+
+Reverse mode on the IR: ops are walked backward once, each contributing the cotangents its definition gives.
+Composites without a derivative of their own are inlined first. Runs before layouts exist, so that the sums of
+the backward pass are ordinary partial sums to the planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint
+
+from rhino.dialects import signature
+from rhino.dialects.builder import Builder
+from rhino.dialects.hlo.base import HloOp
+from rhino.dialects.signature import Slot
+from rhino.ir import types
+from rhino.ir.errors import ProgramError
+from rhino.passes.inline_composites import inline_composites
+
+
+@dataclass(frozen=True)
+class AutodiffPass(ModulePass):
+    """Options: none. Raises ProgramError when `@main` has no scalar floating-point loss as its first result."""
+
+    name = "autodiff"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        differentiate(op)
+
+
+def differentiate(module: ModuleOp) -> None:
+    """Append gradients of result 0 with respect to all float parameters to `@main`, in place."""
+    func = signature.main_of(module)
+    inline_composites(module)
+    ret = signature.return_of(func)
+    loss = _loss(func, ret)
+    slots = signature.arguments(func)
+    wanted = [
+        (arg, slot)
+        for arg, slot in zip(func.args, slots, strict=True)
+        if slot.role == "parameter" and types.is_float(types.element_of(arg))
+    ]
+    if not wanted:
+        raise ProgramError(
+            "@main has no floating-point parameter to differentiate",
+            remedy='mark arguments with {rhino.role = "parameter"}',
+        )
+    gradients = backward(func, loss, [arg for arg, _ in wanted])
+    result_slots = signature.results(func)
+    ret.operands = [*ret.operands, *gradients]
+    result_slots += [Slot(name=f"{s.name}.grad", role="gradient", of=s.name) for _, s in wanted]
+    func.function_type = FunctionType.from_lists(
+        list(func.function_type.inputs), [o.type for o in ret.operands]
+    )
+    signature.set_results(func, result_slots)
+
+
+def _loss(func: FuncOp, ret: ReturnOp) -> SSAValue:
+    if not ret.operands:
+        raise ProgramError("@main returns nothing", remedy="return the scalar loss as the first result")
+    loss = ret.operands[0]
+    type = types.type_of(loss)
+    if type.get_shape() != () or not types.is_float(type.element_type):
+        raise ProgramError(
+            f"the first result of @main is {types.show(type)}, not a scalar floating-point loss",
+            remedy="return the scalar loss first (reduce it with a sum or a mean)",
+        )
+    return loss
+
+
+def backward(func: FuncOp, loss: SSAValue, wanted: Sequence[SSAValue]) -> list[SSAValue]:
+    """Append ops that compute d(loss)/d(value) for every wanted value; zeros where the loss does not depend on it."""
+    ops = [op for op in func.body.block.ops if isinstance(op, HloOp)]
+    active = _reached_from(ops, wanted)
+    builder = Builder(InsertPoint.before(signature.return_of(func)))
+    cotangents: dict[SSAValue, SSAValue] = {}
+    with builder.at(loss.owner.location if isinstance(loss.owner, Operation) else builder.location):
+        cotangents[loss] = builder.full_like(loss, 1.0)
+    for op in reversed(ops):
+        outs = [cotangents.get(r) for r in op.results]
+        if not any(o is not None for o in outs) or not any(o in active for o in op.operands):
+            continue
+        with builder.at(op.location):
+            for operand, cotangent in zip(op.operands, op.derivative(builder, outs), strict=True):
+                if cotangent is None or operand not in active:
+                    continue
+                if cotangent.type != operand.type:
+                    raise ProgramError(
+                        f"{op.name}: derivative of type {types.show(cotangent.type)} "
+                        f"for an operand of type {types.show(operand.type)}",
+                        remedy="this is a mistake in the op's definition; please report it",
+                    )
+                known = cotangents.get(operand)
+                cotangents[operand] = cotangent if known is None else builder.add(known, cotangent)
+    return [cotangents[v] if v in cotangents else builder.full_like(v, 0.0) for v in wanted]
+
+
+def _reached_from(ops: Sequence[HloOp], sources: Sequence[SSAValue]) -> set[SSAValue]:
+    """Float values that depend on any of `sources`."""
+    active = set(sources)
+    for op in ops:
+        if any(o in active for o in op.operands):
+            active.update(r for r in op.results if types.is_float(types.element_of(r)))
+    return active
+
+
+__all__ = ["AutodiffPass", "backward", "differentiate"]
