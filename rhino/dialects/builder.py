@@ -2,85 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
-
-from xdsl.dialects.builtin import LocationAttr, UnknownLoc
-from xdsl.ir import Attribute, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint
-
-from rhino.dialects.hlo import elementwise
-from rhino.dialects.hlo.base import HloOp
-from rhino.ir import types
-from rhino.ir.errors import ProgramError
-
-OpT = TypeVar("OpT", bound=Operation)
+from rhino.dialects.build.composite import CompositeBuilder
+from rhino.dialects.build.conv import ConvBuilder
+from rhino.dialects.build.core import BuilderCore
+from rhino.dialects.build.dot import DotBuilder
+from rhino.dialects.build.elementwise import ElementwiseBuilder
+from rhino.dialects.build.index import IndexBuilder
+from rhino.dialects.build.makers import MakersBuilder
+from rhino.dialects.build.reduce import ReduceBuilder
+from rhino.dialects.build.shape import ShapeBuilder
 
 
-class Builder:
+class Builder(
+    ElementwiseBuilder,
+    MakersBuilder,
+    ShapeBuilder,
+    ReduceBuilder,
+    DotBuilder,
+    ConvBuilder,
+    IndexBuilder,
+    CompositeBuilder,
+):
     """Inserts ops at a point; every op gets the current location.
 
     Methods take and return xDSL values. For programs written by hand see `rhino.dialects.program`.
     """
 
-    def __init__(self, point: InsertPoint) -> None:
-        self.point = point
-        self.location: LocationAttr = UnknownLoc()
 
-    @contextmanager
-    def at(self, location: LocationAttr) -> Iterator[None]:
-        """Give all ops built inside the block this location."""
-        saved, self.location = self.location, location
-        try:
-            yield
-        finally:
-            self.location = saved
-
-    def insert(self, op: OpT) -> OpT:
-        """Insert an op that already has its types."""
-        if isinstance(op.location, UnknownLoc):
-            op.location = self.location
-        if self.point.insert_before is not None:
-            self.point.block.insert_op_before(op, self.point.insert_before)
-        else:
-            self.point.block.add_op(op)
-        return op
-
-    def emit(
-        self,
-        op: type[HloOp],
-        operands: Sequence[SSAValue],
-        properties: Mapping[str, Attribute] | None = None,
-        regions: Sequence[Region] = (),
-    ) -> HloOp:
-        """Infer the result types of an op and insert it. Raises ProgramError naming the op when they do not fit."""
-        properties = dict(properties or {})
-        try:
-            result_types = op.infer([types.type_of(o) for o in operands], properties)
-        except ProgramError as error:
-            raise ProgramError(f"{op.name}: {error.message}", where=error.where, remedy=error.remedy) from None
-        return self.insert(
-            op.create(
-                operands=operands,
-                result_types=result_types,
-                properties=properties,
-                location=self.location,
-                regions=regions,
-            )
-        )
-
-    def negate(self, x: SSAValue) -> SSAValue:
-        return self.emit(elementwise.NegateOp, [x]).results[0]
-
-    def exp(self, x: SSAValue) -> SSAValue:
-        return self.emit(elementwise.ExpOp, [x]).results[0]
-
-    def erf(self, x: SSAValue) -> SSAValue:
-        return self.emit(elementwise.ErfOp, [x]).results[0]
-
-    def add(self, x: SSAValue, y: SSAValue) -> SSAValue:
-        return self.emit(elementwise.AddOp, [x, y]).results[0]
-
-    def mul(self, x: SSAValue, y: SSAValue) -> SSAValue:
-        return self.emit(elementwise.MulOp, [x, y]).results[0]
+__all__ = ["Builder", "BuilderCore"]

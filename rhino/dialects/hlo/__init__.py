@@ -2,6 +2,34 @@
 
 from xdsl.ir import Dialect
 
-from rhino.dialects.hlo import elementwise
+from rhino.dialects.hlo import (
+    composite,
+    constant,
+    conv,
+    dot,
+    elementwise,
+    index,
+    random,
+    reduce,
+    shape,
+    sort,
+    window,
+)
 
-Hlo = Dialect("hlo", [*elementwise.OPS], [])
+Hlo = Dialect(
+    "hlo",
+    [
+        *elementwise.OPS,
+        *constant.OPS,
+        *random.OPS,
+        *shape.OPS,
+        *reduce.OPS,
+        *dot.OPS,
+        *conv.OPS,
+        *window.OPS,
+        *index.OPS,
+        *sort.OPS,
+        *composite.OPS,
+    ],
+    [],
+)

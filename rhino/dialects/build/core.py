@@ -1,0 +1,83 @@
+"""The core of the builder: where ops go, what location they get, and how their result types are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from xdsl.dialects.builtin import LocationAttr, UnknownLoc
+from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from rhino.dialects.hlo.base import HloOp
+from rhino.ir import types
+from rhino.ir.errors import ProgramError
+from rhino.ir.mesh import AxisRef
+
+OpT = TypeVar("OpT", bound=Operation)
+
+
+class BuilderCore:
+    """Inserts ops at a point; every op gets the current location."""
+
+    def __init__(self, point: InsertPoint) -> None:
+        self.point = point
+        self.location: LocationAttr = UnknownLoc()
+
+    @contextmanager
+    def at(self, location: LocationAttr) -> Iterator[None]:
+        """Give all ops built inside the block this location."""
+        saved, self.location = self.location, location
+        try:
+            yield
+        finally:
+            self.location = saved
+
+    def insert(self, op: OpT) -> OpT:
+        """Insert an op that already has its types."""
+        if isinstance(op.location, UnknownLoc):
+            op.location = self.location
+        if self.point.insert_before is not None:
+            self.point.block.insert_op_before(op, self.point.insert_before)
+        else:
+            self.point.block.add_op(op)
+        return op
+
+    def emit(
+        self,
+        op: type[HloOp],
+        operands: Sequence[SSAValue],
+        properties: Mapping[str, Attribute] | None = None,
+        regions: Sequence[Region] = (),
+    ) -> HloOp:
+        """Infer the result types of an op and insert it. Raises ProgramError naming the op when they do not fit."""
+        properties = dict(properties or {})
+        try:
+            result_types = op.infer([types.type_of(o) for o in operands], properties)
+        except ProgramError as error:
+            raise ProgramError(f"{op.name}: {error.message}", where=error.where, remedy=error.remedy) from None
+        return self.insert(
+            op.create(
+                operands=operands,
+                result_types=result_types,
+                properties=properties,
+                location=self.location,
+                regions=regions,
+            )
+        )
+
+    def emit1(
+        self,
+        op: type[HloOp],
+        operands: Sequence[SSAValue],
+        properties: Mapping[str, Attribute] | None = None,
+    ) -> SSAValue:
+        """`emit` for ops with one result: the result."""
+        return self.emit(op, operands, properties).results[0]
+
+    def axis_index(self, axes: Sequence[AxisRef]) -> SSAValue:
+        """This device's mixed-radix coordinate on `axes`, outer first: ``i64[]``. For local programs only."""
+        from rhino.dialects.dist import AxisIndexOp  # `dist` stands beside `hlo`; global programs never need it
+
+        return self.insert(AxisIndexOp.over(axes)).results[0]

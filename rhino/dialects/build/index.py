@@ -1,0 +1,9 @@
+"""Builder methods of the index ops."""
+
+from __future__ import annotations
+
+from rhino.dialects.build.core import BuilderCore
+
+
+class IndexBuilder(BuilderCore):
+    """Methods take and return SSA values; see the ops of `rhino.dialects.hlo`."""

@@ -1,0 +1,7 @@
+"""The reduce ops."""
+
+from __future__ import annotations
+
+from rhino.dialects.hlo.base import HloOp
+
+OPS: list[type[HloOp]] = []
