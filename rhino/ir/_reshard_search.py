@@ -1,0 +1,331 @@
+"""The search behind `reshard_steps`: which atoms move where, in which order.
+
+Atoms that do the same in both layouts are grouped into *items*; an item is replicated (None), partial (its
+kind) or at a *place* ``(dim, period)``. A *move* takes one item (an all-reduce takes several) to another
+state. Places in between are only those that some item of the same size has in one of the two layouts, plus one free
+place on another dimension for items that cannot change their period directly.
+
+Costs are in elements sent per device, times the number of devices to stay in integers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rhino.ir.layout import Layout
+from rhino.ir.mesh import AxisRef, Mesh
+
+Place = tuple[int, int]
+Status = Place | str | None
+State = tuple[Status, ...]
+Cost = tuple[int, int]  # elements sent (scaled), number of moves
+
+
+@dataclass(frozen=True)
+class Item:
+    """Atoms (outer first) that move together, `n` coordinates in all."""
+
+    atoms: tuple[AxisRef, ...]
+    n: int
+    start: Status
+    goal: Status
+
+
+@dataclass(frozen=True)
+class Move:
+    """`items` change from `before` to `after`, which are states of all items."""
+
+    kind: str
+    items: tuple[int, ...]
+    before: State
+    after: State
+
+
+def items_of(a: Layout, b: Layout, mesh: Mesh, grouped: bool) -> list[Item]:
+    """The atoms that differ between the layouts; with `grouped`, neighbours that move alike are one item."""
+    single = [Item((x,), x.size, a.find(x), b.find(x)) for x in mesh.atoms]
+    single = [item for item in single if item.start != item.goal]
+    if not grouped or len(single) < 2:
+        return single
+    kept = a.without([item.atoms[0] for item in single])
+    out: list[Item] = []
+    # Major to minor, so that an item can only be continued by the ones that follow.
+    for item in sorted(single, key=lambda i: (_order(i.start), _order(i.goal))):
+        for at, head in enumerate(out):
+            if _continues(kept, head.n, head.start, item.start) and _continues(
+                kept, head.n, head.goal, item.goal
+            ):
+                out[at] = Item(head.atoms + item.atoms, head.n * item.n, head.start, head.goal)
+                break
+        else:
+            out.append(item)
+    return out
+
+
+def _order(status: Status) -> tuple[int, int]:
+    return (status[0], -status[1]) if isinstance(status, tuple) else (-1, 0)
+
+
+def _continues(kept: Layout, n: int, head: Status, item: Status) -> bool:
+    """Whether `item` takes the places right after `head`, not counting the digits that stay (`kept`)."""
+    if not (isinstance(head, tuple) and isinstance(item, tuple)):
+        return head == item
+    if head[0] != item[0]:
+        return False
+    between = math.prod(d.axis.size for d in kept.dims[head[0]] if item[1] < d.period < head[1])
+    return head[1] == item[1] * n * between
+
+
+class Problem:
+    """One reshard over given items; see the module's docstring."""
+
+    def __init__(self, shape: tuple[int, ...], a: Layout, items: list[Item], mesh: Mesh) -> None:
+        self.items = items
+        self.shape = shape
+        self.scale = mesh.size
+        moved = {x for item in items for x in item.atoms}
+        self.fixed = [[(d.period, d.axis.size) for d in digits if d.axis not in moved] for digits in a.dims]
+        shards = math.prod(n for digits in self.fixed for _, n in digits)
+        self.whole = math.prod(shape) // shards if shards else 0
+        self.start: State = tuple(item.start for item in items)
+        self.goal: State = tuple(item.goal for item in items)
+
+    def local(self, state: State) -> int:
+        """Elements of the local array, scaled."""
+        out = self.whole * self.scale
+        for item, status in zip(self.items, state, strict=True):
+            if isinstance(status, tuple):
+                out //= item.n
+        return out
+
+    def fits(self, state: State, dim: int, extra: tuple[int, int] | None = None) -> bool:
+        """Whether the digits on `dim` (and the digit `extra`) are well-formed together."""
+        digits = list(self.fixed[dim])
+        if extra is not None:
+            digits.append(extra)
+        for item, status in zip(self.items, state, strict=True):
+            if isinstance(status, tuple) and status[0] == dim:
+                digits.append((status[1], item.n))
+        digits.sort(reverse=True)
+        limit = self.shape[dim]
+        for period, n in digits:
+            if limit % period or period % n:
+                return False
+            limit = period // n
+        return True
+
+    def moves_to(self, state: State, i: int, to: Status) -> tuple[str, State] | None:
+        """Kind of the step that takes item i to `to`, and the state after; None if there is no such step."""
+        now = state[i]
+        after = (*state[:i], to, *state[i + 1 :])
+        if not isinstance(to, tuple):
+            kind = "all_gather" if isinstance(now, tuple) else "all_reduce"
+            return kind, after
+        if isinstance(now, tuple) and now[0] == to[0]:
+            # On one dimension the array is first cut and then joined, so both digits must fit together.
+            fine = self.fits(after, to[0], (now[1], self.items[i].n))
+        else:
+            fine = self.fits(after, to[0])
+        if not fine:
+            return None
+        kind = "shard" if now is None else "reduce_scatter" if isinstance(now, str) else "all_to_all"
+        return kind, after
+
+    def cost(self, kind: str, before: State, n: int) -> int:
+        """Scaled elements that a device sends in a step over a group of n."""
+        if kind == "shard":
+            return 0
+        size = self.local(before)
+        if kind == "all_gather":
+            return size * (n - 1)
+        if kind == "permute":
+            return size
+        sent = size * (n - 1) // n
+        return 2 * sent if kind == "all_reduce" else sent
+
+    def total(self, moves: list[Move]) -> Cost:
+        sent = sum(self.cost(m.kind, m.before, math.prod(self.items[i].n for i in m.items)) for m in moves)
+        return sent, len(moves)
+
+    # -- the direct way ------------------------------------------------------------------------------------
+
+    def direct(self) -> tuple[list[Move], bool]:
+        """Every item straight to its goal, slices first, gathers last; and whether nothing can be cheaper.
+
+        With all slices done first, at most one all-to-all and all gathers last, every device receives just
+        what it lacks, so no chain sends less.
+        """
+        moves: list[Move] = []
+        state = self.start
+        best = True
+        rank = {"shard": 0, "reduce_scatter": 1, "all_to_all": 2, "all_reduce": 3, "all_gather": 4}
+        while state != self.goal:
+            choice: tuple[tuple[int, int, int], Move] | None = None
+            blocked = False
+            for i, item in enumerate(self.items):
+                if state[i] == item.goal:
+                    continue
+                step = self.moves_to(state, i, item.goal)
+                if step is None:
+                    blocked = True
+                    if isinstance(state[i], tuple):
+                        # The last resort: gather, and slice once the place is free.
+                        step = ("all_gather", (*state[:i], None, *state[i + 1 :]))
+                        key = (5, item.n, i)
+                    else:
+                        continue
+                else:
+                    key = (rank[step[0]], item.n, i)
+                if choice is None or key < choice[0]:
+                    choice = key, Move(step[0], (i,), state, step[1])
+            assert choice is not None, "a blocked item waits for a place that some other item must leave"
+            key, move = choice
+            best = best and not (blocked and key[0] > 0) and key[0] < 5
+            if move.kind == "all_reduce":
+                move = self._reduce_all(state)
+            moves.append(move)
+            state = move.after
+        return moves, best and sum(m.kind == "all_to_all" for m in moves) <= 1
+
+    def _reduce_all(self, state: State) -> Move:
+        group = tuple(
+            i
+            for i, item in enumerate(self.items)
+            if isinstance(state[i], str) and not isinstance(item.goal, tuple)
+        )
+        return Move("all_reduce", group, state, tuple(None if i in group else s for i, s in enumerate(state)))
+
+    # -- the search ----------------------------------------------------------------------------------------
+
+    def search(self, bound: Cost) -> list[Move] | None:
+        """The cheapest chain that beats `bound`, by uniform-cost search with an admissible estimate."""
+        options = self._options()
+        counter = itertools.count()
+        came: dict[State, tuple[Cost, Move | None]] = {self.start: ((0, 0), None)}
+        heap: list[tuple[int, int, int, State]] = [(self._left(self.start), 0, next(counter), self.start)]
+        closed: set[State] = set()
+        while heap:
+            *_, state = heapq.heappop(heap)
+            if state == self.goal:
+                return self._path(came, state)
+            if state in closed:
+                continue
+            closed.add(state)
+            (sent, steps), _ = came[state]
+            for kind, group, after in self._next(state, options):
+                n = math.prod(self.items[i].n for i in group)
+                cost = (sent + self.cost(kind, state, n), steps + 1)
+                estimate = (cost[0] + self._left(after), cost[1] + (after != self.goal))
+                if estimate >= bound or (after in came and came[after][0] <= cost):
+                    continue
+                came[after] = cost, Move(kind, group, state, after)
+                heapq.heappush(heap, (*estimate, next(counter), after))
+        return None
+
+    @staticmethod
+    def _path(came: dict[State, tuple[Cost, Move | None]], state: State) -> list[Move]:
+        out = []
+        while (move := came[state][1]) is not None:
+            out.append(move)
+            state = move.before
+        return out[::-1]
+
+    def _left(self, state: State) -> int:
+        """Scaled elements that some device still has to receive, at least."""
+        if any(isinstance(status, str) for status in state):
+            return 0
+        useful = self.local(state)
+        for item, status in zip(self.items, state, strict=True):
+            if status != item.goal and isinstance(item.goal, tuple):
+                useful //= item.n
+        return max(0, self.local(self.goal) - useful)
+
+    def _options(self) -> list[list[Place]]:
+        places: dict[int, dict[Place, None]] = {}
+        for item in self.items:
+            for status in (item.start, item.goal):
+                if isinstance(status, tuple):
+                    places.setdefault(item.n, {})[status] = None
+        out = []
+        for i, item in enumerate(self.items):
+            mine = list(places.get(item.n, ()))
+            if (
+                isinstance(item.start, tuple)
+                and isinstance(item.goal, tuple)
+                and item.start[0] == item.goal[0]
+            ):
+                mine += self._free_places(i)
+            out.append(mine)
+        return out
+
+    def _free_places(self, i: int) -> Iterator[Place]:
+        """The minor-most place of every other dimension, out of the way of all places in use."""
+        item = self.items[i]
+        for dim in range(len(self.shape)):
+            if dim == item.start[0]:  # type: ignore[index]
+                continue
+            chunks = [period // n for period, n in self.fixed[dim]]
+            for other in self.items:
+                for status in (other.start, other.goal):
+                    if isinstance(status, tuple) and status[0] == dim:
+                        chunks.append(status[1] // other.n)
+            limit = min(chunks, default=self.shape[dim])
+            if limit % item.n == 0 and self.fits(self.start, dim, (limit, item.n)):
+                yield dim, limit
+
+    def _next(self, state: State, options: list[list[Place]]) -> Iterator[tuple[str, tuple[int, ...], State]]:
+        partial = [i for i, status in enumerate(state) if isinstance(status, str)]
+        if partial:
+            straight = tuple(i for i in partial if not isinstance(self.items[i].goal, tuple))
+            for group in {straight, tuple(partial)}:
+                if group:
+                    yield "all_reduce", group, tuple(None if i in group else s for i, s in enumerate(state))
+        for i, status in enumerate(state):
+            if isinstance(status, tuple):
+                yield "all_gather", (i,), (*state[:i], None, *state[i + 1 :])
+            for to in options[i]:
+                if to != status and (step := self.moves_to(state, i, to)) is not None:
+                    yield step[0], (i,), step[1]
+        if not partial:
+            if self.places(state) == self.places(self.goal):
+                yield "permute", tuple(i for i, s in enumerate(state) if s != self.goal[i]), self.goal
+            elif (after := self._exchange(state)) != state:
+                yield "permute", tuple(i for i, s in enumerate(state) if s != after[i]), after
+
+    def places(self, state: State) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The digits per dimension whoever holds them, neighbours merged; equal: a permutation will do."""
+        out = []
+        for dim, fixed in enumerate(self.fixed):
+            digits = [
+                (status[1], item.n)
+                for item, status in zip(self.items, state, strict=True)
+                if isinstance(status, tuple) and status[0] == dim
+            ]
+            out.append(merge_digits([*fixed, *digits]))
+        return tuple(out)
+
+    def _exchange(self, state: State) -> State:
+        """The state after a device permutation that gives items the places they want and others hold."""
+        after = list(state)
+        for i, item in enumerate(self.items):
+            if isinstance(item.goal, tuple) and after[i] != item.goal:
+                for j, other in enumerate(self.items):
+                    if after[j] == item.goal and other.n == item.n:
+                        after[i], after[j] = after[j], after[i]
+                        break
+        return tuple(after)
+
+
+def merge_digits(digits: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """``(period, n)`` major to minor, those that continue one another joined."""
+    out: list[tuple[int, int]] = []
+    for period, n in sorted(digits, reverse=True):
+        if out and out[-1][0] // out[-1][1] == period:
+            out[-1] = (out[-1][0], out[-1][1] * n)
+        else:
+            out.append((period, n))
+    return tuple(out)
