@@ -1,0 +1,2 @@
+"""repair"""
+def repair(): pass
