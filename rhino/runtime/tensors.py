@@ -1,0 +1,74 @@
+"""Torch tensors beside MLIR types and numpy arrays: dtypes and conversions that keep every bit."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import torch
+from xdsl.ir import Attribute
+
+from rhino.ir import types
+from rhino.ir.errors import ProgramError
+from rhino.ir.layout import Layout
+from rhino.ir.mesh import Mesh
+
+_TORCH: dict[Attribute, torch.dtype] = {
+    types.F64: torch.float64,
+    types.F32: torch.float32,
+    types.F16: torch.float16,
+    types.BF16: torch.bfloat16,
+    types.I1: torch.bool,
+    types.I8: torch.int8,
+    types.I16: torch.int16,
+    types.I32: torch.int32,
+    types.I64: torch.int64,
+}
+_MLIR = {dtype: element for element, dtype in _TORCH.items()}
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def torch_dtype(element: Attribute) -> torch.dtype:
+    """The torch dtype of an element type. Raises ProgramError for types Rhino does not compute with."""
+    if element not in _TORCH:
+        raise ProgramError(f"element type {element} is not supported")
+    return _TORCH[element]
+
+
+def element_type(dtype: torch.dtype) -> Attribute:
+    """The element type of a torch dtype. Raises ProgramError where there is none."""
+    if dtype not in _MLIR:
+        raise ProgramError(f"torch dtype {dtype} is not supported", remedy="convert the tensor first")
+    return _MLIR[dtype]
+
+
+def to_torch(array: np.ndarray, device: torch.device | str = "cpu") -> torch.Tensor:
+    """A tensor with the array's values on `device`; never shares memory with the array."""
+    array = np.array(array, order="C", copy=True)
+    if array.dtype == _BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(array).to(device)
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's values as a numpy array, bfloat16 as ml_dtypes' type."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(_BFLOAT16)
+    return tensor.numpy()
+
+
+def cut(tensor: torch.Tensor, layout: Layout, mesh: Mesh, device: int) -> torch.Tensor:
+    """The piece of a global tensor that `device` holds under `layout` (digits only), as a tensor of its own.
+
+    Shape: the layout's local shape. The result shares no memory with `tensor`, so that this one can be freed.
+    """
+    for dim, digits in enumerate(layout.dims):
+        for digit in digits:
+            # Digits are kept major to minor: cutting by one leaves the later (minor) periods as they were.
+            extent, n = tensor.shape[dim], digit.axis.size
+            period = digit.period
+            where = mesh.coordinate(device, (digit.axis,))
+            shape = (*tensor.shape[:dim], extent // period, n, period // n, *tensor.shape[dim + 1 :])
+            piece = tensor.reshape(shape).select(dim + 1, where)
+            tensor = piece.reshape(*tensor.shape[:dim], extent // n, *tensor.shape[dim + 1 :])
+    return tensor.clone(memory_format=torch.contiguous_format)

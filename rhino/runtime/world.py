@@ -1,0 +1,98 @@
+"""This process as one rank: its number, its device, and the default process group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from rhino.ir.errors import RunError
+from rhino.runtime.collectives import backend_for, lost_contact
+from rhino.runtime.launch import LISTEN_FD
+
+
+@dataclass(frozen=True)
+class World:
+    """Where this process stands among all of them."""
+
+    rank: int
+    size: int
+    device: torch.device
+    timeout: timedelta
+
+    def share_text(self, text: str | None) -> str:
+        """Rank 0's text, on every rank. `text` is None on all ranks but 0."""
+        if self.size == 1:
+            assert text is not None
+            return text
+        box = [text]
+        try:
+            dist.broadcast_object_list(box, src=0, device=self.device)
+        except RuntimeError as error:
+            raise lost_contact("waiting for the plan of rank 0", self.rank, None, error) from error
+        assert box[0] is not None
+        return box[0]
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+
+def local_device() -> torch.device:
+    """This rank's GPU where every local rank can have one of its own, else the CPU."""
+    local, count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if torch.cuda.is_available() and torch.cuda.device_count() >= count:
+        return torch.device("cuda", local)
+    return torch.device("cpu")
+
+
+@contextmanager
+def join_world(timeout: timedelta = timedelta(minutes=5)) -> Iterator[World]:
+    """Take part in the run that the environment (torchrun's variables) describes; alone where it describes none.
+
+    Raises RunError when the other ranks cannot be reached within `timeout`.
+    """
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    device = local_device()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    world = World(rank, size, device, timeout)
+    if size == 1 or dist.is_initialized():
+        yield world
+        return
+    try:
+        if LISTEN_FD in os.environ:
+            dist.init_process_group(
+                backend_for(device),
+                store=_store(rank, size, timeout),
+                rank=rank,
+                world_size=size,
+                timeout=timeout,
+            )
+        else:
+            dist.init_process_group(backend_for(device), timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        raise RunError(
+            f"rank {rank} of {size} could not reach the others: {str(error).splitlines()[0]}",
+            remedy="start it with `rhino run --nproc N` or torchrun, which set MASTER_ADDR and MASTER_PORT",
+        ) from error
+    try:
+        yield world
+    finally:
+        dist.destroy_process_group()
+
+
+def _store(rank: int, size: int, timeout: timedelta) -> dist.Store:
+    """The rendezvous of a run that `rhino.runtime.launch` started: rank 0 inherited its listening socket."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank == 0:
+        fd = int(os.environ[LISTEN_FD])
+        return dist.TCPStore(
+            host, port, size, True, timeout, wait_for_workers=False, master_listen_fd=fd, use_libuv=False
+        )
+    return dist.TCPStore(host, port, size, False, timeout, wait_for_workers=False)
