@@ -1,7 +1,7 @@
 """Collectives over mesh axes on `torch.distributed`: gloo and NCCL by one code path.
 
-What a backend's library lacks is written down in `CAPABILITIES` and done by a named composition of what it has;
-nothing is tried and caught. Moves (gather, exchange, permute) carry bytes, so every dtype moves everywhere.
+What a backend's library lacks is written down in `CAPABILITIES` and done by a named composition of what it
+has; nothing is tried and caught. Moves (gather, exchange, permute) carry bytes, so every dtype moves.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Capability:
     Attributes:
         reduce_as: dtypes that it cannot reduce, and a wider one that it can.
         bitwise: whether it reduces integers with and/or.
-        reduce_scatter: ``native``, or ``exchange``: an all-to-all, then a local reduction in member order (gloo's
-            own sends the whole array to every member in turn; this one sends each byte once).
+        reduce_scatter: ``native``, or ``exchange``: an all-to-all, then a local reduction in member order
+            (gloo's own sends the whole array to every member in turn; this one sends each byte once).
     """
 
     reduce_as: dict[torch.dtype, torch.dtype]
@@ -98,7 +98,7 @@ class Communicator:
         return CAPABILITIES[backend_for(self.device)]
 
     def open(self, axes_sets: Iterable[Axes]) -> None:
-        """Create the process groups for every set of axes, in the order given. Sets with equal groups share them."""
+        """Create the process groups for every set of axes, in the order given; equal groups are shared."""
         handles: dict[tuple[tuple[int, ...], ...], dist.ProcessGroup | None] = {}
         for axes in dict.fromkeys(axes_sets):
             if axes in self.groups:
@@ -126,7 +126,7 @@ class Communicator:
                 handle = created
         return handle
 
-    # -- collectives; the meaning of dim and period is that of `rhino.ir.reshard.Step` ------------------------
+    # Collectives. The meaning of dim and period is that of `rhino.ir.reshard.Step`.
 
     def all_reduce(self, x: torch.Tensor, axes: Axes, reduction: str) -> torch.Tensor:
         """The reduction of all members' arrays, on every member."""
@@ -170,7 +170,7 @@ class Communicator:
         return x if group.size == 1 else split(x, group.size, dim, period)[group.index]
 
     def permute(self, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> torch.Tensor:
-        """Send `x` along the ``(source, target)`` device pairs; every device is once a source and once a target."""
+        """Send `x` along ``(source, target)`` device pairs; every device is once a source, once a target."""
         target = next(t for s, t in pairs if s == self.rank)
         source = next(s for s, t in pairs if t == self.rank)
         if target == source == self.rank or x.numel() == 0:
@@ -187,7 +187,7 @@ class Communicator:
         """This device's coordinate on `axes`, outer first."""
         return self.mesh.coordinate(self.rank, axes)
 
-    # -- how they are done -----------------------------------------------------------------------------------
+    # How they are done.
 
     def _all_reduce(self, x: torch.Tensor, group: Group, reduction: str) -> torch.Tensor:
         op, wide = self._reduction(x.dtype, reduction)

@@ -77,17 +77,19 @@ def launch(command: Sequence[str], nproc: int, environment: Mapping[str, str] | 
     Raises the RhinoError of the rank that failed first (RunError naming the rank if it died without a word),
     after all other ranks have been stopped. KeyboardInterrupt stops all ranks too.
     """
-    with tempfile.TemporaryDirectory(prefix="rhino-run-") as folder, _rendezvous() as (listener, port):
-        with _terminating_signals():
-            workers: list[Worker] = []
-            try:
-                for rank in range(nproc):
-                    workers.append(
-                        _start(command, rank, nproc, listener, port, Path(folder), environment or os.environ)
-                    )
-                failed = _watch(workers)
-            finally:
-                stop([w.process for w in workers])
+    env = environment or os.environ
+    workers: list[Worker] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="rhino-run-") as folder,
+        _rendezvous() as (listener, port),
+        _terminating_signals(),
+    ):
+        try:
+            for rank in range(nproc):
+                workers.append(_start(command, rank, nproc, listener, port, Path(folder), env))
+            failed = _watch(workers)
+        finally:
+            stop([w.process for w in workers])
     if failed is not None:
         raise failed
 
@@ -228,7 +230,7 @@ def _signal_name(number: int) -> str:
         return f"killed by signal {number}"
 
 
-# -- the rank's side -------------------------------------------------------------------------------------------
+# The rank's side.
 
 
 def debugging() -> bool:

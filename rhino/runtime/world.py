@@ -53,7 +53,7 @@ def local_device() -> torch.device:
 
 @contextmanager
 def join_world(timeout: timedelta = timedelta(minutes=5)) -> Iterator[World]:
-    """Take part in the run that the environment (torchrun's variables) describes; alone where it describes none.
+    """Take part in the run that the environment (torchrun's variables) describes; alone where there is none.
 
     Raises RunError when the other ranks cannot be reached within `timeout`.
     """

@@ -1,0 +1,95 @@
+"""Elementwise ops in torch."""
+
+from __future__ import annotations
+
+import torch
+from xdsl.ir import Operation
+
+from rhino.ir import types
+from rhino.runtime.tensors import torch_dtype
+from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction, plain
+
+
+def _bits(x: torch.Tensor) -> int:
+    return 8 * x.element_size()
+
+
+def shift_right_logical(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    """Zeros come in from the left; 0 when all bits are shifted out. torch's own `>>` copies the sign."""
+    bits = _bits(x)
+    kept = torch.bitwise_left_shift(torch.ones_like(x), bits - n) - 1
+    inside = (n >= 0) & (n < bits)
+    return torch.where(inside, torch.bitwise_right_shift(x, n) & kept, torch.zeros_like(x))
+
+
+def integer_div(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Truncating; x / 0 is -1."""
+    zero = y == 0
+    quotient = torch.div(x, torch.where(zero, torch.ones_like(y), y), rounding_mode="trunc")
+    return torch.where(zero, torch.full_like(x, -1), quotient)
+
+
+def integer_rem(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """With the sign of x; x rem 0 is x."""
+    zero = y == 0
+    return torch.where(zero, x, torch.fmod(x, torch.where(zero, torch.ones_like(y), y)))
+
+
+def integer_pow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Negative powers truncate: 0 but for 1 and -1, and -1 for 0."""
+    power = torch.pow(x, y.clamp(min=0))
+    sign = torch.where(y % 2 == 0, torch.ones_like(x), torch.full_like(x, -1))
+    inverse = torch.where(x == 1, torch.ones_like(x), torch.where(x == -1, sign, torch.zeros_like(x)))
+    inverse = torch.where(x == 0, torch.full_like(x, -1), inverse)
+    return torch.where(y < 0, inverse, power)
+
+
+def _by_kind(floats: TensorFunction, integers: TensorFunction, booleans: TensorFunction | None = None) -> Lowering:
+    """Different functions for floating point, integers and i1."""
+
+    def lower(op: Operation, ctx: Context) -> TensorFunction:
+        element = types.element_of(op.operands[0])
+        if element == types.I1 and booleans is not None:
+            return booleans
+        return floats if types.is_float(element) else integers
+
+    return lower
+
+
+TABLE: dict[str, Lowering] = {
+    "hlo.negate": plain(torch.neg),
+    "hlo.abs": plain(torch.abs),
+    "hlo.sign": plain(torch.sign),
+    "hlo.exp": plain(torch.exp),
+    "hlo.expm1": plain(torch.expm1),
+    "hlo.log": plain(torch.log),
+    "hlo.log1p": plain(torch.log1p),
+    "hlo.sqrt": plain(torch.sqrt),
+    "hlo.rsqrt": plain(torch.rsqrt),
+    "hlo.tanh": plain(torch.tanh),
+    "hlo.logistic": plain(torch.sigmoid),
+    "hlo.sin": plain(torch.sin),
+    "hlo.cos": plain(torch.cos),
+    "hlo.tan": plain(torch.tan),
+    "hlo.erf": plain(torch.erf),
+    "hlo.floor": plain(torch.floor),
+    "hlo.ceil": plain(torch.ceil),
+    "hlo.round_even": plain(torch.round),
+    "hlo.not": plain(torch.bitwise_not),
+    "hlo.is_finite": plain(torch.isfinite),
+    "hlo.add": plain(torch.add),
+    "hlo.sub": plain(torch.sub),
+    "hlo.mul": plain(torch.mul),
+    "hlo.div": _by_kind(torch.div, integer_div),
+    "hlo.rem": _by_kind(torch.fmod, integer_rem),
+    "hlo.pow": _by_kind(torch.pow, integer_pow),
+    "hlo.maximum": _by_kind(torch.maximum, torch.maximum, torch.logical_or),
+    "hlo.minimum": _by_kind(torch.minimum, torch.minimum, torch.logical_and),
+    "hlo.atan2": plain(torch.atan2),
+    "hlo.and": plain(torch.bitwise_and),
+    "hlo.or": plain(torch.bitwise_or),
+    "hlo.xor": plain(torch.bitwise_xor),
+    "hlo.shift_left": plain(torch.bitwise_left_shift),
+    "hlo.shift_right_logical": plain(shift_right_logical),
+    "hlo.shift_right_arithmetic": plain(torch.bitwise_right_shift),
+}
