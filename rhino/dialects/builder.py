@@ -14,14 +14,14 @@ from rhino.dialects.build.shape import ShapeBuilder
 
 
 class Builder(
-    ElementwiseBuilder,
-    MakersBuilder,
-    ShapeBuilder,
-    ReduceBuilder,
-    DotBuilder,
-    ConvBuilder,
-    IndexBuilder,
     CompositeBuilder,
+    IndexBuilder,
+    ConvBuilder,
+    DotBuilder,
+    ReduceBuilder,
+    ShapeBuilder,
+    MakersBuilder,
+    ElementwiseBuilder,
 ):
     """Inserts ops at a point; every op gets the current location.
 

@@ -48,7 +48,8 @@ def element_name(type: Attribute) -> str:
 def numpy_dtype(type: Attribute) -> np.dtype:
     """The numpy dtype of an element type. Raises ProgramError for types Rhino does not compute with."""
     if type not in _NUMPY:
-        raise ProgramError(f"element type {type} is not supported", remedy=f"use one of {', '.join(_BY_NAME)}")
+        known = ", ".join(_BY_NAME)
+        raise ProgramError(f"element type {type} is not supported", remedy=f"use one of {known}")
     return _NUMPY[type]
 
 
@@ -69,6 +70,13 @@ def is_float(type: Attribute) -> bool:
 def is_integer(type: Attribute) -> bool:
     """Signless integers, i1 excluded."""
     return type in (I8, I16, I32, I64)
+
+
+def widens(source: Attribute, target: Attribute) -> bool:
+    """Whether every value of `source` is a value of `target` of the same kind (float or integer)."""
+    if is_float(source) and is_float(target):
+        return source == target or target == F64 or (target == F32 and source != F64)
+    return is_integer(source) and is_integer(target) and itemsize(source) <= itemsize(target)
 
 
 def itemsize(type: Attribute) -> int:

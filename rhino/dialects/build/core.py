@@ -11,9 +11,11 @@ from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from rhino.dialects.hlo.base import HloOp
+from rhino.dialects.hlo.digits import places
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
-from rhino.ir.mesh import AxisRef
+from rhino.ir.layout import Layout
+from rhino.ir.mesh import AxisRef, Mesh
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -51,12 +53,13 @@ class BuilderCore:
         properties: Mapping[str, Attribute] | None = None,
         regions: Sequence[Region] = (),
     ) -> HloOp:
-        """Infer the result types of an op and insert it. Raises ProgramError naming the op when they do not fit."""
+        """Infer the result types of an op and insert it. Raises ProgramError naming the op and what does not fit."""
         properties = dict(properties or {})
         try:
             result_types = op.infer([types.type_of(o) for o in operands], properties)
         except ProgramError as error:
-            raise ProgramError(f"{op.name}: {error.message}", where=error.where, remedy=error.remedy) from None
+            message = f"{op.name}: {error.message}"
+            raise ProgramError(message, where=error.where, remedy=error.remedy) from None
         return self.insert(
             op.create(
                 operands=operands,
@@ -76,8 +79,18 @@ class BuilderCore:
         """`emit` for ops with one result: the result."""
         return self.emit(op, operands, properties).results[0]
 
-    def axis_index(self, axes: Sequence[AxisRef]) -> SSAValue:
+    def axis_index(self, axes: Sequence[AxisRef], mesh: Mesh | None = None) -> SSAValue:
         """This device's mixed-radix coordinate on `axes`, outer first: ``i64[]``. For local programs only."""
-        from rhino.dialects.dist import AxisIndexOp  # `dist` stands beside `hlo`; global programs never need it
+        from rhino.dialects.dist.collectives import AxisIndexOp  # global programs never need `dist`
 
-        return self.insert(AxisIndexOp.over(axes)).results[0]
+        return self.insert(AxisIndexOp.over(axes, mesh)).results[0]
+
+    def shard(self, x: SSAValue, layout: Layout, mesh: Mesh) -> SSAValue:
+        """This device's part of a value that every device holds whole. For local programs only."""
+        from rhino.dialects.dist.collectives import ShardOp
+
+        for dim, digits in enumerate(layout.dims):
+            # Major first: that leaves the periods of the minor digits as they are.
+            for axes, _, period in places(digits):
+                x = self.insert(ShardOp.make(x, axes, mesh, dim=dim, period=period)).result
+        return x

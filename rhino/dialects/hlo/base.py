@@ -41,7 +41,7 @@ class Localizer:
 
     def coordinate(self, axes: Sequence[AxisRef]) -> SSAValue:
         """This device's mixed-radix coordinate on `axes`, outer first: ``i64[]``."""
-        return self.builder.axis_index(axes)
+        return self.builder.axis_index(axes, self.mesh)
 
 
 class HloOp(IRDLOperation, ABC):

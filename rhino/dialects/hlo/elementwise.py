@@ -1,17 +1,58 @@
-"""Elementwise arithmetic: one value in, one value out, element by element."""
+"""Elementwise ops: all of `unary` and `binary`, and those whose operand and result types differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+import ml_dtypes
 import numpy as np
-from scipy import special
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import VarConstraint, base, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import VarConstraint, base, irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, same_types, shapes
+from rhino.dialects.hlo import binary, unary
+from rhino.dialects.hlo.base import HloOp, Properties, get_text, same_types, shapes
+from rhino.dialects.hlo.binary import (
+    AddOp,
+    AndOp,
+    Atan2Op,
+    DivOp,
+    MaximumOp,
+    MinimumOp,
+    MulOp,
+    OrOp,
+    PowOp,
+    RemOp,
+    ShiftLeftOp,
+    ShiftRightArithmeticOp,
+    ShiftRightLogicalOp,
+    SubOp,
+    XorOp,
+)
+from rhino.dialects.hlo.pointwise import BinaryOp, PointwiseOp, UnaryOp, any_kind, elementwise_rule
+from rhino.dialects.hlo.unary import (
+    AbsOp,
+    CeilOp,
+    CosOp,
+    ErfOp,
+    Expm1Op,
+    ExpOp,
+    FloorOp,
+    IsFiniteOp,
+    Log1pOp,
+    LogisticOp,
+    LogOp,
+    NegateOp,
+    NotOp,
+    RoundEvenOp,
+    RsqrtOp,
+    SignOp,
+    SinOp,
+    SqrtOp,
+    TanhOp,
+    TanOp,
+)
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import Rule
@@ -19,144 +60,181 @@ from rhino.ir.rule import Rule
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
 
-Ufunc = Callable[..., np.ndarray]
+Gradient = Sequence[SSAValue | None]
+
+DIRECTIONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 
 
-def elementwise_rule(
-    operands: Sequence[Sequence[int]], result: Sequence[int], linear: Sequence[Sequence[int]] = ()
-) -> Rule:
-    """All dimensions are free and shared by all operands."""
-    dims = tuple((f"d{i}",) for i in range(len(result)))
-    sizes = {f"d{i}": int(e) for i, e in enumerate(result)}
-    return Rule((dims,) * len(operands), (dims,), sizes, {}, tuple(tuple(g) for g in linear))
+@irdl_op_definition
+class CompareOp(PointwiseOp):
+    """``%p = hlo.compare "lt", %x, %y : tensor<4xf32> -> tensor<4xi1>``: eq, ne, lt, le, gt or ge.
 
+    With NaN everything but ne is false; i1 counts as 0 and 1.
+    """
 
-class UnaryOp(HloOp):
-    """``%y = hlo.<name> %x : type``; the result has the operand's type."""
-
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
-    x = operand_def(T)
-    result = result_def(T)
-    assembly_format = "$x attr-dict `:` type($result)"
-
-    NUMPY: ClassVar[Ufunc]
+    name = "hlo.compare"
+    lhs = operand_def(PointwiseOp.T)
+    rhs = operand_def(PointwiseOp.T)
+    direction = prop_def(StringAttr)
+    result = result_def(base(TensorType[Attribute]))
+    assembly_format = "$direction `,` $lhs `,` $rhs attr-dict `:` type($lhs) `->` type($result)"
 
     @classmethod
     def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
-        return [operands[0]]
-
-    def rule(self) -> Rule:
-        return elementwise_rule(shapes(self.operands), types.shape_of(self.result), self.LINEAR)
+        direction = get_text(properties, "direction")
+        if direction not in DIRECTIONS:
+            raise ProgramError(f"no comparison '{direction}'", remedy=f"use one of {', '.join(DIRECTIONS)}")
+        return [types.tensor(same_types(cls.name, operands).get_shape(), types.I1)]
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
-        (x,) = operands
-        return (type(self).NUMPY(x).astype(x.dtype, copy=False),)
+        return (np.asarray(DIRECTIONS[self.direction.data](*operands), dtype=np.bool_),)
 
 
-class FloatUnaryOp(UnaryOp):
-    """A unary op on floating-point tensors only."""
+@irdl_op_definition
+class SelectOp(HloOp):
+    """``%z = hlo.select %p, %x, %y : tensor<4xi1>, tensor<4xf32>``: x where p holds, y elsewhere.
+
+    `p` has the operands' shape, or is a scalar that decides for all elements.
+    """
+
+    name = "hlo.select"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    predicate = operand_def(base(TensorType[Attribute]))
+    on_true = operand_def(T)
+    on_false = operand_def(T)
+    result = result_def(T)
+    assembly_format = "$predicate `,` $on_true `,` $on_false attr-dict `:` type($predicate) `,` type($result)"
+    LINEAR: ClassVar = ((1, 2),)
 
     @classmethod
     def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
-        if not types.is_float(operands[0].element_type):
+        predicate, x, y = operands
+        if x != y:
             raise ProgramError(
-                f"operand 0 is {types.show(operands[0])}, but {cls.name} needs floating point",
-                remedy="convert it first",
+                f"operand 2 is {types.show(y)} but operand 1 is {types.show(x)}",
+                remedy="both choices must have one type; use broadcast or convert first",
             )
-        return [operands[0]]
+        if predicate.element_type != types.I1 or predicate.get_shape() not in ((), x.get_shape()):
+            raise ProgramError(
+                f"operand 0 is {types.show(predicate)}, but the choices are {types.show(x)}",
+                remedy=f"the predicate must be i1[] or i1{list(x.get_shape())}",
+            )
+        return [x]
 
-
-@irdl_op_definition
-class NegateOp(UnaryOp):
-    name = "hlo.negate"
-    LINEAR: ClassVar = ((0,),)
-    NUMPY: ClassVar = staticmethod(np.negative)
-
-    def derivative(
-        self, builder: Builder, cotangents: Sequence[SSAValue | None]
-    ) -> Sequence[SSAValue | None]:
-        (dy,) = cotangents
-        assert dy is not None
-        return [builder.negate(dy)]
-
-
-@irdl_op_definition
-class ExpOp(FloatUnaryOp):
-    name = "hlo.exp"
-    NUMPY: ClassVar = staticmethod(np.exp)
-
-    def derivative(
-        self, builder: Builder, cotangents: Sequence[SSAValue | None]
-    ) -> Sequence[SSAValue | None]:
-        (dy,) = cotangents
-        assert dy is not None
-        return [builder.mul(dy, self.result)]
-
-
-@irdl_op_definition
-class ErfOp(FloatUnaryOp):
-    name = "hlo.erf"
-    NUMPY: ClassVar = staticmethod(special.erf)
-
-    def derivative(
-        self, builder: Builder, cotangents: Sequence[SSAValue | None]
-    ) -> Sequence[SSAValue | None]:
-        (dy,) = cotangents
-        assert dy is not None
-        slope = builder.mul(
-            builder.exp(builder.negate(builder.mul(self.x, self.x))),
-            builder.full_like(self.x, 2 / np.sqrt(np.pi)),
+    def rule(self) -> Rule:
+        return elementwise_rule(
+            shapes(self.operands), types.shape_of(self.result), self.LINEAR, any_kind((1, 2))
         )
-        return [builder.mul(dy, slope)]
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(np.where(*operands)),)
+
+    def derivative(self, builder: Builder, cotangents: Sequence[SSAValue | None]) -> Gradient:
+        (dy,) = cotangents
+        if dy is None or not types.is_float(types.element_of(self.result)):
+            return [None, None, None]
+        zero = builder.full_like(dy, 0)
+        return [
+            None,
+            builder.select(self.predicate, dy, zero),
+            builder.select(self.predicate, zero, dy),
+        ]
 
 
-class BinaryOp(HloOp):
-    """``%z = hlo.<name> %x, %y : type``; both operands and the result have one type (no implicit broadcast)."""
+@irdl_op_definition
+class ConvertOp(HloOp):
+    """``%y = hlo.convert %x to bf16 : tensor<4xf32> -> tensor<4xbf16>``
 
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
-    lhs = operand_def(T)
-    rhs = operand_def(T)
-    result = result_def(T)
-    assembly_format = "$lhs `,` $rhs attr-dict `:` type($result)"
+    Between floats: round to nearest even. Float to integer: truncate. To i1: whether it differs from 0.
+    """
 
-    NUMPY: ClassVar[Ufunc]
+    name = "hlo.convert"
+    x = operand_def(base(TensorType[Attribute]))
+    element_type = prop_def(Attribute)
+    result = result_def(base(TensorType[Attribute]))
+    assembly_format = "$x `to` $element_type attr-dict `:` type($x) `->` type($result)"
 
     @classmethod
     def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
-        return [same_types(cls.name, operands)]
+        types.numpy_dtype(operands[0].element_type)
+        types.numpy_dtype(properties["element_type"])
+        return [types.tensor(operands[0].get_shape(), properties["element_type"])]
 
     def rule(self) -> Rule:
-        return elementwise_rule(shapes(self.operands), types.shape_of(self.result), self.LINEAR)
+        shape = types.shape_of(self.result)
+        source, target = types.element_of(self.x), self.element_type
+        # A partial passes only if no element is rounded: the sum of rounded parts is not the rounded sum.
+        exact = types.widens(source, target)
+        carries = {kind: ((0,),) for kind in ("max", "min")} if exact else {}
+        return elementwise_rule([shape], shape, ((0,),) if exact else (), carries)
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
-        x, y = operands
-        return (type(self).NUMPY(x, y).astype(x.dtype, copy=False),)
+        dtype = types.numpy_dtype(self.element_type)
+        (x,) = operands
+        if ml_dtypes.bfloat16 in (x.dtype, dtype) and x.dtype.kind in "ib":
+            x = x.astype(np.float64)
+        return (np.asarray(x.astype(dtype)),)
 
-
-@irdl_op_definition
-class AddOp(BinaryOp):
-    name = "hlo.add"
-    LINEAR: ClassVar = ((0, 1),)
-    NUMPY: ClassVar = staticmethod(np.add)
-
-    def derivative(
-        self, builder: Builder, cotangents: Sequence[SSAValue | None]
-    ) -> Sequence[SSAValue | None]:
-        return [cotangents[0], cotangents[0]]
-
-
-@irdl_op_definition
-class MulOp(BinaryOp):
-    name = "hlo.mul"
-    LINEAR: ClassVar = ((0,), (1,))
-    NUMPY: ClassVar = staticmethod(np.multiply)
-
-    def derivative(
-        self, builder: Builder, cotangents: Sequence[SSAValue | None]
-    ) -> Sequence[SSAValue | None]:
+    def derivative(self, builder: Builder, cotangents: Sequence[SSAValue | None]) -> Gradient:
         (dy,) = cotangents
-        assert dy is not None
-        return [builder.mul(dy, self.rhs), builder.mul(dy, self.lhs)]
+        source = types.element_of(self.x)
+        if dy is None or not types.is_float(source) or not types.is_float(self.element_type):
+            return [None]
+        return [builder.convert(dy, source)]
 
 
-OPS = [NegateOp, ExpOp, ErfOp, AddOp, MulOp]
+OPS: list[type[HloOp]] = [*unary.OPS, *binary.OPS, CompareOp, SelectOp, ConvertOp]
+
+__all__ = [
+    "DIRECTIONS",
+    "OPS",
+    "AbsOp",
+    "AddOp",
+    "AndOp",
+    "Atan2Op",
+    "BinaryOp",
+    "CeilOp",
+    "CompareOp",
+    "ConvertOp",
+    "CosOp",
+    "DivOp",
+    "ErfOp",
+    "ExpOp",
+    "Expm1Op",
+    "FloorOp",
+    "IsFiniteOp",
+    "Log1pOp",
+    "LogOp",
+    "LogisticOp",
+    "MaximumOp",
+    "MinimumOp",
+    "MulOp",
+    "NegateOp",
+    "NotOp",
+    "OrOp",
+    "PointwiseOp",
+    "PowOp",
+    "RemOp",
+    "RoundEvenOp",
+    "RsqrtOp",
+    "SelectOp",
+    "ShiftLeftOp",
+    "ShiftRightArithmeticOp",
+    "ShiftRightLogicalOp",
+    "SignOp",
+    "SinOp",
+    "SqrtOp",
+    "SubOp",
+    "TanOp",
+    "TanhOp",
+    "UnaryOp",
+    "XorOp",
+    "elementwise_rule",
+]

@@ -1,0 +1,141 @@
+"""What all elementwise ops share: the rule, and base classes for one and two operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import ml_dtypes
+import numpy as np
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import VarConstraint, base, operand_def, result_def
+
+from rhino.dialects.hlo.base import HloOp, Properties, same_types, shapes
+from rhino.ir import types
+from rhino.ir.errors import ProgramError
+from rhino.ir.rule import REDUCTIONS, Rule
+
+if TYPE_CHECKING:
+    from rhino.dialects.builder import Builder
+
+Ufunc = Callable[..., np.ndarray]
+Groups = tuple[tuple[int, ...], ...]
+
+#: Element types that numpy computes in float32 and rounds once, as every accelerator does.
+_SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+def elementwise_rule(
+    operands: Sequence[Sequence[int]],
+    result: Sequence[int],
+    linear: Groups = (),
+    carries: Mapping[str, Groups] | None = None,
+) -> Rule:
+    """All dimensions are free and shared by all operands; operands of rank 0 are broadcast."""
+    dims = tuple((f"d{i}",) for i in range(len(result)))
+    sizes = {f"d{i}": int(e) for i, e in enumerate(result)}
+    ins = tuple(dims if len(shape) else () for shape in operands)
+    return Rule(ins, (dims,), sizes, {}, linear, carries=dict(carries or {}))
+
+
+def any_kind(*groups: tuple[int, ...]) -> dict[str, Groups]:
+    """`carries` of ops that only pick elements: partials of every kind pass these operand groups."""
+    return dict.fromkeys(REDUCTIONS, groups)
+
+
+def compute(ufunc: Ufunc, *operands: np.ndarray) -> np.ndarray:
+    """Apply a numpy function in the operands' own type (16-bit floats: in float32, rounded once)."""
+    dtype = operands[0].dtype
+    if dtype in _SHORT:
+        operands = tuple(o.astype(np.float32) for o in operands)
+    return np.asarray(ufunc(*operands)).astype(dtype, copy=False)
+
+
+def need(name: str, operands: Sequence[types.Type], *, floats: bool, integers: bool, booleans: bool) -> None:
+    """Raise ProgramError when an element type is not among those the op takes."""
+    for i, type in enumerate(operands):
+        kind = type.element_type
+        checks = ((floats, types.is_float(kind)), (integers, types.is_integer(kind)), (booleans, kind == types.I1))
+        if any(allowed and true for allowed, true in checks):
+            continue
+        takes = [n for n, on in (("float", floats), ("integer", integers), ("i1", booleans)) if on]
+        raise ProgramError(
+            f"operand {i} is {types.show(type)}, but {name} takes {' or '.join(takes)} elements",
+            remedy="convert it first",
+        )
+
+
+class PointwiseOp(HloOp):
+    """Base of ops that work element by element with one result."""
+
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+
+    #: Which element types the operands may have.
+    FLOATS: ClassVar[bool] = True
+    INTEGERS: ClassVar[bool] = True
+    BOOLEANS: ClassVar[bool] = False
+    #: See `rhino.ir.rule`: operand groups through which a partial of a kind may pass.
+    CARRIES: ClassVar[Mapping[str, Groups]] = {}
+    NUMPY: ClassVar[Ufunc]
+
+    @classmethod
+    def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
+        need(cls.name, operands, floats=cls.FLOATS, integers=cls.INTEGERS, booleans=cls.BOOLEANS)
+        return [same_types(cls.name, operands)]
+
+    def rule(self) -> Rule:
+        return elementwise_rule(
+            shapes(self.operands), types.shape_of(self.results[0]), self.LINEAR, self.CARRIES
+        )
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (compute(type(self).NUMPY, *operands),)
+
+    def derivative(
+        self, builder: Builder, cotangents: Sequence[SSAValue | None]
+    ) -> Sequence[SSAValue | None]:
+        (dy,) = cotangents
+        if dy is None or not types.is_float(types.element_of(self.results[0])):
+            return [None] * len(self.operands)
+        return self.gradient(builder, dy)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Sequence[SSAValue | None]:
+        """`derivative` where the result has a cotangent; the default is for ops flat almost everywhere."""
+        return [None] * len(self.operands)
+
+
+class UnaryOp(PointwiseOp):
+    """``%y = hlo.<name> %x : type``; the result has the operand's type."""
+
+    x = operand_def(PointwiseOp.T)
+    result = result_def(PointwiseOp.T)
+    assembly_format = "$x attr-dict `:` type($result)"
+
+
+class FloatUnaryOp(UnaryOp):
+    """A unary op on floating-point tensors only."""
+
+    INTEGERS: ClassVar = False
+
+
+class BinaryOp(PointwiseOp):
+    """``%z = hlo.<name> %x, %y : type``; operands and result have one type (no implicit broadcast)."""
+
+    lhs = operand_def(PointwiseOp.T)
+    rhs = operand_def(PointwiseOp.T)
+    result = result_def(PointwiseOp.T)
+    assembly_format = "$lhs `,` $rhs attr-dict `:` type($result)"
+
+
+class BitwiseOp(BinaryOp):
+    """A binary op on integers, bit by bit; on i1 it is the logical op."""
+
+    FLOATS: ClassVar = False
+    BOOLEANS: ClassVar = True
+
+
+class ShiftOp(BinaryOp):
+    """Shifts integers by the amounts in the right operand, which count as unsigned."""
+
+    FLOATS: ClassVar = False

@@ -1,0 +1,269 @@
+"""Elementwise ops of one operand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from scipy import special
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import base, irdl_op_definition, operand_def, result_def
+
+from rhino.dialects.hlo.base import HloOp, Properties
+from rhino.dialects.hlo.pointwise import FloatUnaryOp, PointwiseOp, UnaryOp, need
+from rhino.ir import types
+
+if TYPE_CHECKING:
+    from rhino.dialects.builder import Builder
+
+Gradient = Sequence[SSAValue | None]
+
+
+@irdl_op_definition
+class NegateOp(UnaryOp):
+    """``%y = hlo.negate %x : tensor<4xf32>``"""
+
+    name = "hlo.negate"
+    LINEAR: ClassVar = ((0,),)
+    NUMPY: ClassVar = staticmethod(np.negative)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.negate(dy)]
+
+
+@irdl_op_definition
+class AbsOp(UnaryOp):
+    """``%y = hlo.abs %x : tensor<4xf32>``; its derivative at 0 is 0."""
+
+    name = "hlo.abs"
+    NUMPY: ClassVar = staticmethod(np.abs)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.mul(dy, b.sign(self.x))]
+
+
+@irdl_op_definition
+class SignOp(UnaryOp):
+    """``%y = hlo.sign %x : tensor<4xf32>``: -1, 0 or 1."""
+
+    name = "hlo.sign"
+    NUMPY: ClassVar = staticmethod(np.sign)
+
+
+@irdl_op_definition
+class ExpOp(FloatUnaryOp):
+    """``%y = hlo.exp %x : tensor<4xf32>``"""
+
+    name = "hlo.exp"
+    NUMPY: ClassVar = staticmethod(np.exp)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.mul(dy, self.result)]
+
+
+@irdl_op_definition
+class Expm1Op(FloatUnaryOp):
+    """``%y = hlo.expm1 %x : tensor<4xf32>``: exp(x) - 1, exact near 0."""
+
+    name = "hlo.expm1"
+    NUMPY: ClassVar = staticmethod(np.expm1)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.mul(dy, b.add(self.result, b.full_like(self.x, 1)))]
+
+
+@irdl_op_definition
+class LogOp(FloatUnaryOp):
+    """``%y = hlo.log %x : tensor<4xf32>``"""
+
+    name = "hlo.log"
+    NUMPY: ClassVar = staticmethod(np.log)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.div(dy, self.x)]
+
+
+@irdl_op_definition
+class Log1pOp(FloatUnaryOp):
+    """``%y = hlo.log1p %x : tensor<4xf32>``: log(1 + x), exact near 0."""
+
+    name = "hlo.log1p"
+    NUMPY: ClassVar = staticmethod(np.log1p)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.div(dy, b.add(self.x, b.full_like(self.x, 1)))]
+
+
+@irdl_op_definition
+class SqrtOp(FloatUnaryOp):
+    """``%y = hlo.sqrt %x : tensor<4xf32>``; its derivative at 0 is infinite."""
+
+    name = "hlo.sqrt"
+    NUMPY: ClassVar = staticmethod(np.sqrt)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.div(dy, b.mul(self.result, b.full_like(self.x, 2)))]
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    return np.reciprocal(np.sqrt(x))
+
+
+@irdl_op_definition
+class RsqrtOp(FloatUnaryOp):
+    """``%y = hlo.rsqrt %x : tensor<4xf32>``: 1 / sqrt(x)."""
+
+    name = "hlo.rsqrt"
+    NUMPY: ClassVar = staticmethod(_rsqrt)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        y = self.result
+        return [b.mul(b.mul(dy, b.full_like(y, -0.5)), b.mul(y, b.mul(y, y)))]
+
+
+@irdl_op_definition
+class TanhOp(FloatUnaryOp):
+    """``%y = hlo.tanh %x : tensor<4xf32>``"""
+
+    name = "hlo.tanh"
+    NUMPY: ClassVar = staticmethod(np.tanh)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        y = self.result
+        return [b.mul(dy, b.sub(b.full_like(y, 1), b.mul(y, y)))]
+
+
+@irdl_op_definition
+class LogisticOp(FloatUnaryOp):
+    """``%y = hlo.logistic %x : tensor<4xf32>``: 1 / (1 + exp(-x)), also called sigmoid."""
+
+    name = "hlo.logistic"
+    NUMPY: ClassVar = staticmethod(special.expit)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        y = self.result
+        return [b.mul(dy, b.mul(b.sub(b.full_like(y, 1), y), y))]
+
+
+@irdl_op_definition
+class SinOp(FloatUnaryOp):
+    """``%y = hlo.sin %x : tensor<4xf32>``"""
+
+    name = "hlo.sin"
+    NUMPY: ClassVar = staticmethod(np.sin)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.mul(dy, b.cos(self.x))]
+
+
+@irdl_op_definition
+class CosOp(FloatUnaryOp):
+    """``%y = hlo.cos %x : tensor<4xf32>``"""
+
+    name = "hlo.cos"
+    NUMPY: ClassVar = staticmethod(np.cos)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        return [b.negate(b.mul(dy, b.sin(self.x)))]
+
+
+@irdl_op_definition
+class TanOp(FloatUnaryOp):
+    """``%y = hlo.tan %x : tensor<4xf32>``"""
+
+    name = "hlo.tan"
+    NUMPY: ClassVar = staticmethod(np.tan)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        y = self.result
+        return [b.mul(dy, b.add(b.mul(y, y), b.full_like(y, 1)))]
+
+
+@irdl_op_definition
+class ErfOp(FloatUnaryOp):
+    """``%y = hlo.erf %x : tensor<4xf32>``: the error function."""
+
+    name = "hlo.erf"
+    NUMPY: ClassVar = staticmethod(special.erf)
+
+    def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
+        bell = b.exp(b.negate(b.mul(self.x, self.x)))
+        return [b.mul(dy, b.mul(bell, b.full_like(self.x, 2 / np.sqrt(np.pi))))]
+
+
+@irdl_op_definition
+class FloorOp(FloatUnaryOp):
+    """``%y = hlo.floor %x : tensor<4xf32>``"""
+
+    name = "hlo.floor"
+    NUMPY: ClassVar = staticmethod(np.floor)
+
+
+@irdl_op_definition
+class CeilOp(FloatUnaryOp):
+    """``%y = hlo.ceil %x : tensor<4xf32>``"""
+
+    name = "hlo.ceil"
+    NUMPY: ClassVar = staticmethod(np.ceil)
+
+
+@irdl_op_definition
+class RoundEvenOp(FloatUnaryOp):
+    """``%y = hlo.round_even %x : tensor<4xf32>``: to the nearest integer, halves to the even one."""
+
+    name = "hlo.round_even"
+    NUMPY: ClassVar = staticmethod(np.rint)
+
+
+@irdl_op_definition
+class NotOp(UnaryOp):
+    """``%y = hlo.not %x : tensor<4xi1>``: bitwise on integers, logical on i1."""
+
+    name = "hlo.not"
+    FLOATS: ClassVar = False
+    BOOLEANS: ClassVar = True
+    NUMPY: ClassVar = staticmethod(np.invert)
+
+
+@irdl_op_definition
+class IsFiniteOp(PointwiseOp):
+    """``%y = hlo.is_finite %x : tensor<4xf32> -> tensor<4xi1>``: false for infinities and NaN."""
+
+    name = "hlo.is_finite"
+    x = operand_def(base(TensorType[Attribute]))
+    result = result_def(base(TensorType[Attribute]))
+    assembly_format = "$x attr-dict `:` type($x) `->` type($result)"
+
+    @classmethod
+    def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
+        need(cls.name, operands, floats=True, integers=False, booleans=False)
+        return [types.tensor(operands[0].get_shape(), types.I1)]
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(np.isfinite(operands[0].astype(np.float64))),)
+
+
+OPS: list[type[HloOp]] = [
+    NegateOp,
+    AbsOp,
+    SignOp,
+    ExpOp,
+    Expm1Op,
+    LogOp,
+    Log1pOp,
+    SqrtOp,
+    RsqrtOp,
+    TanhOp,
+    LogisticOp,
+    SinOp,
+    CosOp,
+    TanOp,
+    ErfOp,
+    FloorOp,
+    CeilOp,
+    RoundEvenOp,
+    NotOp,
+    IsFiniteOp,
+]
