@@ -20,6 +20,7 @@ UNARY: dict[str, str] = {
     "hlo.erf": "tl.erf({0})",
     "hlo.floor": "tl.floor({0})",
     "hlo.ceil": "tl.ceil({0})",
+    "hlo.not": "~{0}",
 }
 
 BINARY: dict[str, str] = {
