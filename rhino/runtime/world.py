@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from rhino.ir.errors import RunError
+from rhino.ir.mesh import Mesh
 from rhino.runtime.collectives import backend_for, lost_contact
 from rhino.runtime.launch import LISTEN_FD
 
@@ -37,6 +38,14 @@ class World:
             raise lost_contact("waiting for the plan of rank 0", self.rank, None, error) from error
         assert box[0] is not None
         return box[0]
+
+    def check(self, mesh: Mesh) -> None:
+        """Raise RunError unless there is one rank per device of the mesh."""
+        if mesh.size != self.size:
+            raise RunError(
+                f"the plan is for {mesh.size} devices (mesh {mesh}), but {self.size} ranks run",
+                remedy=f"start it with --nproc {mesh.size}, or plan for {self.size} devices",
+            )
 
     def barrier(self) -> None:
         if self.size > 1:

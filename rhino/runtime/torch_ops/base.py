@@ -1,7 +1,7 @@
 """What a torch lowering is: from an op, once, to a function of tensors, called every step.
 
-Lowerings compute what the op's numpy `evaluate` computes. They never write into an operand. Results may be views
-of operands (a broadcast is an `expand`), so that functions must take tensors of any strides.
+Lowerings compute what the op's numpy `evaluate` computes. They never write into an operand. Results may be
+views of operands (a broadcast is an `expand`), so that functions must take tensors of any strides.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from xdsl.ir import Operation
 
+from rhino.dialects.hlo.base import get_text
 from rhino.ir import types
 from rhino.runtime.tensors import torch_dtype
 from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction, plain
@@ -44,7 +45,9 @@ def integer_pow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.where(y < 0, inverse, power)
 
 
-def _by_kind(floats: TensorFunction, integers: TensorFunction, booleans: TensorFunction | None = None) -> Lowering:
+def _by_kind(
+    floats: TensorFunction, integers: TensorFunction, booleans: TensorFunction | None = None
+) -> Lowering:
     """Different functions for floating point, integers and i1."""
 
     def lower(op: Operation, ctx: Context) -> TensorFunction:
@@ -54,6 +57,25 @@ def _by_kind(floats: TensorFunction, integers: TensorFunction, booleans: TensorF
         return floats if types.is_float(element) else integers
 
     return lower
+
+
+_COMPARE: dict[str, TensorFunction] = {
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+}
+
+
+def _compare(op: Operation, ctx: Context) -> TensorFunction:
+    return _COMPARE[get_text(op.properties, "direction")]
+
+
+def _convert(op: Operation, ctx: Context) -> TensorFunction:
+    dtype = torch_dtype(op.properties["element_type"])
+    return lambda x: x.to(dtype)
 
 
 TABLE: dict[str, Lowering] = {
@@ -92,4 +114,7 @@ TABLE: dict[str, Lowering] = {
     "hlo.shift_left": plain(torch.bitwise_left_shift),
     "hlo.shift_right_logical": plain(shift_right_logical),
     "hlo.shift_right_arithmetic": plain(torch.bitwise_right_shift),
+    "hlo.compare": _compare,
+    "hlo.select": plain(torch.where),
+    "hlo.convert": _convert,
 }

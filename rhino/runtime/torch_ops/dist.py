@@ -1,0 +1,87 @@
+"""The ops of local programs in torch: collectives through a communicator."""
+
+from __future__ import annotations
+
+import torch
+from xdsl.ir import Operation
+
+from rhino.dialects.dist.collectives import (
+    AllGatherOp,
+    AllReduceOp,
+    AllToAllOp,
+    AxisIndexOp,
+    PermuteOp,
+    ReduceScatterOp,
+    ShardOp,
+)
+from rhino.ir.errors import ProgramError
+from rhino.runtime.collectives import Communicator
+from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction
+
+
+def _communicator(op: Operation, ctx: Context) -> Communicator:
+    if ctx.communicator is None:
+        raise ProgramError(
+            f"{op.name} in a program that runs on one device", remedy="run it with `rhino run --nproc N`"
+        )
+    return ctx.communicator
+
+
+def _all_reduce(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, AllReduceOp)
+    comm = _communicator(op, ctx)
+    axes, kind = op.axes(comm.mesh), op.kind
+    return lambda x: comm.all_reduce(x, axes, kind)
+
+
+def _all_gather(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, AllGatherOp)
+    comm = _communicator(op, ctx)
+    axes, dim, period = op.axes(comm.mesh), op.dim, op.period
+    return lambda x: comm.all_gather(x, axes, dim, period)
+
+
+def _reduce_scatter(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, ReduceScatterOp)
+    comm = _communicator(op, ctx)
+    axes, kind, dim, period = op.axes(comm.mesh), op.kind, op.dim, op.period
+    return lambda x: comm.reduce_scatter(x, axes, kind, dim, period)
+
+
+def _all_to_all(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, AllToAllOp)
+    comm = _communicator(op, ctx)
+    axes, dim, period, to_dim, to_period = op.axes(comm.mesh), op.dim, op.period, op.to_dim, op.to_period
+    return lambda x: comm.all_to_all(x, axes, dim, period, to_dim, to_period)
+
+
+def _shard(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, ShardOp)
+    comm = _communicator(op, ctx)
+    axes, dim, period = op.axes(comm.mesh), op.dim, op.period
+    return lambda x: comm.shard(x, axes, dim, period)
+
+
+def _permute(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, PermuteOp)
+    comm = _communicator(op, ctx)
+    pairs = list(enumerate(op.targets))
+    return lambda x: comm.permute(x, pairs)
+
+
+def _axis_index(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, AxisIndexOp)
+    comm = _communicator(op, ctx)
+    value = torch.tensor(comm.coordinate(op.axes(comm.mesh)), dtype=torch.int64, device=ctx.device)
+    return lambda: value
+
+
+TABLE: dict[str, Lowering] = {
+    "dist.all_reduce": _all_reduce,
+    "dist.all_gather": _all_gather,
+    "dist.reduce_scatter": _reduce_scatter,
+    "dist.all_to_all": _all_to_all,
+    "dist.shard": _shard,
+    "dist.permute": _permute,
+    "dist.axis_index": _axis_index,
+}
