@@ -1,7 +1,316 @@
-"""The window ops."""
+"""Windows over all dimensions of a tensor: pooling, and the scatter that is max pooling's derivative."""
 
 from __future__ import annotations
 
-from rhino.dialects.hlo.base import HloOp
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-OPS: list[type[HloOp]] = []
+import numpy as np
+from xdsl.dialects.builtin import StringAttr, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import base, irdl_op_definition, operand_def, prop_def, result_def
+
+from rhino.dialects.hlo.base import HloOp, Properties, get_ints, get_text
+from rhino.dialects.hlo.common import (
+    Cotangents,
+    check_element,
+    check_kind,
+    check_length,
+    identity,
+    ints_def,
+    python_number,
+    reduce_array,
+    wide,
+)
+from rhino.dialects.hlo.shape import pad_array
+from rhino.ir import types
+from rhino.ir.errors import ProgramError, UnsupportedError
+from rhino.ir.rule import REDUCTIONS, Rule
+
+if TYPE_CHECKING:
+    from rhino.dialects.builder import Builder
+
+TENSOR = base(TensorType[Attribute])
+
+
+@dataclass(frozen=True)
+class WindowDim:
+    """One dimension of a window: the operand's and the window's dilation put gaps between their elements."""
+
+    extent: int
+    size: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    base_dilation: int = 1
+    dilation: int = 1
+
+    @property
+    def dilated(self) -> int:
+        """Extent of the dilated operand."""
+        return (self.extent - 1) * self.base_dilation + 1 if self.extent else 0
+
+    @property
+    def reach(self) -> int:
+        """Extent of the dilated window."""
+        return (self.size - 1) * self.dilation + 1
+
+    @property
+    def out(self) -> int:
+        """Number of window positions."""
+        room = self.dilated + self.low + self.high - self.reach
+        return room // self.stride + 1 if room >= 0 else 0
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether every element is its own window."""
+        return (self.size, self.stride, self.low, self.high, self.base_dilation) == (1, 1, 0, 0, 1)
+
+    @property
+    def is_tiling(self) -> bool:
+        """Whether the windows cut the dimension into equal blocks."""
+        plain = (self.low, self.high, self.base_dilation, self.dilation) == (0, 0, 1, 1)
+        return plain and self.size == self.stride and self.extent % self.size == 0
+
+    def factors(self, tag: str, sizes: dict[str, int], kinds: dict[str, str]) -> tuple[tuple[str, ...], ...]:
+        """Factors of the operand's, the window's and the result's dimension; adds their sizes and kinds.
+
+        Only blocks of whole, non-overlapping windows may be split: anything else needs the neighbours' elements.
+        """
+        if self.is_tiling:
+            sizes[f"p{tag}"], sizes[f"w{tag}"] = self.out, self.size
+            kinds[f"w{tag}"] = "whole"
+            return (f"p{tag}", f"w{tag}"), (f"w{tag}",), (f"p{tag}",)
+        for name, size in (("x", self.extent), ("w", self.size), ("y", self.out)):
+            sizes[f"{name}{tag}"], kinds[f"{name}{tag}"] = size, "whole"
+        return (f"x{tag}",), (f"w{tag}",), (f"y{tag}",)
+
+
+def check_window(dims: Sequence[WindowDim], x: types.Type) -> None:
+    """Raise ProgramError if sizes, strides or dilations are not positive."""
+    for i, d in enumerate(dims):
+        if min(d.size, d.stride, d.base_dilation, d.dilation) < 1:
+            raise ProgramError(
+                f"window of size {d.size}, stride {d.stride}, dilations {d.base_dilation} and {d.dilation} "
+                f"in dimension {i} of operand 0 {types.show(x)}: all must be 1 or more"
+            )
+
+
+def windows_of(x: np.ndarray, dims: Sequence[WindowDim]) -> np.ndarray:
+    """A view of all windows of `x`, which is already dilated and padded: ``[out..., window...]``."""
+    steps = [s * d.stride for s, d in zip(x.strides, dims, strict=True)]
+    steps += [s * d.dilation for s, d in zip(x.strides, dims, strict=True)]
+    shape = [d.out for d in dims] + [d.size for d in dims]
+    return np.lib.stride_tricks.as_strided(x, shape, steps, writeable=False)
+
+
+def pad_for(x: np.ndarray, dims: Sequence[WindowDim], value: np.generic | bool | int | float) -> np.ndarray:
+    """`x` dilated and padded with `value`."""
+    return pad_array(
+        x, value, [d.low for d in dims], [d.high for d in dims], [d.base_dilation - 1 for d in dims]
+    )
+
+
+class WindowOp(HloOp):
+    """Base: the window's properties, one entry per dimension of operand 0."""
+
+    window = ints_def()
+    strides = ints_def()
+    low = ints_def()
+    high = ints_def()
+    base_dilation = ints_def()
+    window_dilation = ints_def()
+
+    @classmethod
+    def window_dims(cls, x: types.Type, properties: Properties) -> list[WindowDim]:
+        """The window over `x`. Raises ProgramError when the properties do not fit it."""
+        names = ("window", "strides", "low", "high", "base_dilation", "window_dilation")
+        lists = [get_ints(properties, name) for name in names]
+        for name, values in zip(names, lists, strict=True):
+            check_length(name, values, x)
+        dims = [WindowDim(*per) for per in zip(x.get_shape(), *lists, strict=True)]
+        check_window(dims, x)
+        return dims
+
+    @property
+    def dims(self) -> list[WindowDim]:
+        return self.window_dims(types.type_of(self.operands[0]), self.properties)
+
+
+@irdl_op_definition
+class ReduceWindowOp(WindowOp):
+    """Every window of the dilated and padded operand combined by `kind`; padding is the kind's neutral element.
+
+    ``%y = hlo.reduce_window "max" %x window [1, 2] strides [1, 2] low [0, 0] high [0, 0] base_dilation [1, 1] window_dilation [1, 1] : tensor<3x4xf32> -> tensor<3x2xf32>``
+    """
+
+    name = "hlo.reduce_window"
+    x = operand_def(TENSOR)
+    kind = prop_def(StringAttr)
+    result = result_def(TENSOR)
+    assembly_format = (
+        "$kind $x `window` $window `strides` $strides `low` $low `high` $high `base_dilation` $base_dilation "
+        "`window_dilation` $window_dilation attr-dict `:` type($x) `->` type($result)"
+    )
+
+    @classmethod
+    def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
+        (x,) = operands
+        check_kind(get_text(properties, "kind"), x, REDUCTIONS)
+        return [types.tensor([d.out for d in cls.window_dims(x, properties)], x.element_type)]
+
+    def rule(self) -> Rule:
+        sizes: dict[str, int] = {}
+        kinds: dict[str, str] = {}
+        factors = [d.factors(str(i), sizes, kinds) for i, d in enumerate(self.dims)]
+        x, y = tuple(f[0] for f in factors), tuple(f[2] for f in factors)
+        return Rule((x,), (y,), sizes, kinds, carries={self.kind.data: ((0,),)})
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        (x,) = operands
+        dims = self.dims
+        acc = wide(x)
+        padded = pad_for(acc, dims, identity(self.kind.data, acc.dtype))
+        out = reduce_array(windows_of(padded, dims), range(x.ndim, 2 * x.ndim), self.kind.data)
+        return (out.astype(x.dtype, copy=False),)
+
+    def derivative(self, builder: Builder, cotangents: Cotangents) -> Cotangents:
+        (dy,) = cotangents
+        assert dy is not None
+        kind = self.kind.data
+        if kind == "sum":
+            return [self._sum_derivative(builder, dy)]
+        if kind in ("max", "min"):
+            return [self._extremum_derivative(builder, dy)]
+        if kind == "prod":
+            return [self._product_derivative(builder, dy)]
+        return [None]
+
+    def _sum_derivative(self, b: Builder, dy: SSAValue) -> SSAValue:
+        """Each element gets the sum over the windows that hold it: again a window sum, with strides as dilation."""
+        dims = self.dims
+        if 0 in types.shape_of(self.result):
+            return b.full_like(self.x, 0)
+        padding = []
+        for d in dims:
+            low = d.reach - 1 - d.low
+            padding.append((low, d.dilated - ((d.out - 1) * d.stride + 1) + d.low))
+        return b.reduce_window(
+            dy,
+            "sum",
+            [d.size for d in dims],
+            [d.base_dilation for d in dims],
+            padding,
+            [d.stride for d in dims],
+            [d.dilation for d in dims],
+        )
+
+    def _extremum_derivative(self, b: Builder, dy: SSAValue) -> SSAValue:
+        dims, zeros = self.dims, [0] * len(self.dims)
+        x = self.x if self.kind.data == "max" else b.negate(self.x)
+        gaps = [d.base_dilation - 1 for d in dims]
+        # Dilation puts -inf between the elements, from where no gradient comes back.
+        lowest = python_number(identity("max", types.numpy_dtype(types.element_of(x))))
+        spread = b.pad(x, lowest, zeros, zeros, gaps)
+        dx = b.select_and_scatter(
+            spread,
+            dy,
+            [d.size for d in dims],
+            [d.stride for d in dims],
+            [(d.low, d.high) for d in dims],
+            [d.dilation for d in dims],
+        )
+        return b.slice(dx, zeros, types.shape_of(dx), [d.base_dilation for d in dims])
+
+    def _product_derivative(self, b: Builder, dy: SSAValue) -> SSAValue:
+        """Through the windows laid out: take, reduce, and their derivatives."""
+        dims, rank = self.dims, len(self.dims)
+        x = b.pad(
+            self.x,
+            1,
+            [d.low for d in dims],
+            [d.high for d in dims],
+            [d.base_dilation - 1 for d in dims],
+        )
+        chain: list[SSAValue] = [x]
+        for i, d in enumerate(dims):  # dimension 2 i becomes [position, element]
+            at = np.arange(d.out)[:, None] * d.stride + np.arange(d.size)[None, :] * d.dilation
+            chain.append(b.take(chain[-1], b.constant(at), 2 * i))
+        y = b.reduce(chain[-1], [2 * i + 1 for i in range(rank)], "prod")
+        grad: SSAValue | None = dy
+        for value in (y, *reversed(chain[1:]), x):
+            if value is self.x:
+                break
+            owner = value.owner
+            assert isinstance(owner, HloOp)
+            grad = owner.derivative(b, [grad])[0]
+        assert grad is not None
+        return grad
+
+
+@irdl_op_definition
+class SelectAndScatterOp(WindowOp):
+    """For every window of `x` an element of `source` is added to the place of the window's first maximum.
+
+    ``%z = hlo.select_and_scatter %x, %s window [2] strides [2] low [0] high [0] base_dilation [1] window_dilation [1] : (tensor<4xf32>, tensor<2xf32>) -> tensor<4xf32>``
+
+    Padding is never selected. The gradient reaches `source` only; max pooling is differentiated once.
+    """
+
+    name = "hlo.select_and_scatter"
+    x = operand_def(TENSOR)
+    source = operand_def(TENSOR)
+    result = result_def(TENSOR)
+    assembly_format = (
+        "$x `,` $source `window` $window `strides` $strides `low` $low `high` $high "
+        "`base_dilation` $base_dilation `window_dilation` $window_dilation attr-dict `:` "
+        "functional-type(operands, results)"
+    )
+
+    @classmethod
+    def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
+        x, source = operands
+        check_element(1, source, x)
+        want = [d.out for d in cls.window_dims(x, properties)]
+        if want != list(source.get_shape()):
+            raise ProgramError(
+                f"operand 1 is {types.show(source)}, but the windows of operand 0 {types.show(x)} give {want}"
+            )
+        return [x]
+
+    def rule(self) -> Rule:
+        sizes: dict[str, int] = {}
+        kinds: dict[str, str] = {}
+        factors = [d.factors(str(i), sizes, kinds) for i, d in enumerate(self.dims)]
+        x, y = tuple(f[0] for f in factors), tuple(f[2] for f in factors)
+        return Rule((x, y), (x,), sizes, kinds, linear=((1,),))
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        x, source = operands
+        dims, rank = self.dims, x.ndim
+        acc = wide(x)
+        places = windows_of(pad_for(np.arange(x.size).reshape(x.shape), dims, -1), dims)
+        values = windows_of(pad_for(acc, dims, identity("max", acc.dtype)), dims)
+        shape = (*places.shape[:rank], math.prod(places.shape[rank:]))
+        places, values = places.reshape(shape), values.reshape(shape)
+        real = places >= 0
+        best = np.max(values, axis=-1, keepdims=True, initial=identity("max", acc.dtype), where=real)
+        hits = real & ((values == best) | ((values != values) & (best != best)))
+        chosen = np.take_along_axis(places, np.argmax(hits, axis=-1)[..., None], -1)[..., 0]
+        some = hits.any(axis=-1)
+        out = np.zeros(x.size, acc.dtype)
+        np.add.at(out, chosen[some], wide(source)[some])
+        return (out.reshape(x.shape).astype(x.dtype, copy=False),)
+
+    def derivative(self, builder: Builder, cotangents: Cotangents) -> Cotangents:
+        raise UnsupportedError(
+            "hlo.select_and_scatter has no derivative: max pooling can be differentiated once only"
+        )
+
+    def flops(self) -> int:
+        return math.prod(types.shape_of(self.source)) * math.prod(d.size for d in self.dims)
+
+
+OPS: list[type[HloOp]] = [ReduceWindowOp, SelectAndScatterOp]
