@@ -52,7 +52,7 @@ class DotBuilder(ShapeBuilder):
             batch = np.broadcast_shapes(shape_x[:-2], shape_y[:-2])
         except ValueError:
             raise ProgramError(
-                f"matmul: leading dimensions of {types.show(x.type)} and {types.show(y.type)} do not broadcast"
+                f"matmul: leading dimensions of {types.show(x.type)} and {types.show(y.type)} differ"
             ) from None
         x = self.broadcast_to(x, (*batch, *shape_x[-2:]))
         y = self.broadcast_to(y, (*batch, *shape_y[-2:]))

@@ -58,7 +58,7 @@ class IndexBuilder(ShapeBuilder, MakersBuilder):
         scatter_dims_to_operand_dims: Sequence[int],
         index_vector_dim: int,
     ) -> SSAValue:
-        """StableHLO's scatter with a fixed combiner (set, add, max, min, mul); what lies outside is dropped."""
+        """StableHLO's scatter with a combiner (set, add, max, min, mul); what lies outside is dropped."""
         properties = {
             "kind": text(kind),
             "update_window_dims": ints(update_window_dims),
@@ -71,7 +71,7 @@ class IndexBuilder(ShapeBuilder, MakersBuilder):
         return self.emit1(index.ScatterOp, [x, indices, updates], properties)
 
     def take(self, x: SSAValue, indices: SSAValue, dim: int) -> SSAValue:
-        """numpy's ``take``: dimension `dim` replaced by those of `indices`; out-of-range indices are clamped."""
+        """numpy's ``take``: dimension `dim` replaced by those of `indices`, which are clamped."""
         shape, rank = types.shape_of(x), len(types.shape_of(indices))
         (dim,) = _dims(x, [dim], "take")
         return self.gather(
@@ -105,7 +105,7 @@ class IndexBuilder(ShapeBuilder, MakersBuilder):
     def scatter_along(
         self, x: SSAValue, indices: SSAValue, updates: SSAValue, dim: int, kind: str
     ) -> SSAValue:
-        """``x[indices[i, j], j]`` set to or combined with ``updates[i, j]`` for ``dim == 0``; see `take_along`."""
+        """`updates` set at or combined with the elements that `take_along` would read."""
         (dim,) = _dims(x, [dim], "scatter_along")
         part = self._cut(x, indices, dim, "scatter_along")
         rank = len(types.shape_of(x))

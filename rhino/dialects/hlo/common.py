@@ -1,4 +1,4 @@
-"""Small things that several op families share: text formats, numpy accumulation, checks of dimension lists."""
+"""Small things that several op families share: text formats, numpy accumulation, checks of dimensions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ResultShape(CustomDirective):
 
 
 def positive_dims(x: SSAValue, dims: Sequence[int]) -> list[int]:
-    """Dimensions with negative ones counted from the end; out-of-range ones are left for `infer` to refuse."""
+    """Negative dimensions counted from the end; out-of-range ones are left for `infer` to refuse."""
     rank = len(types.shape_of(x))
     return [d + rank if -rank <= d < 0 else d for d in dims]
 
@@ -142,7 +142,7 @@ def reduce_array(x: np.ndarray, dims: Sequence[int], kind: str) -> np.ndarray:
 
 
 def check_kind(kind: str, type: types.Type, kinds: Sequence[str]) -> None:
-    """Raise ProgramError unless reduction `kind` is one of `kinds` and means something for the element type."""
+    """Raise ProgramError unless `kind` is one of `kinds` and means something for the element type."""
     if kind not in kinds:
         raise ProgramError(f"unknown kind '{kind}'", remedy=f"use one of {', '.join(kinds)}")
     element = type.element_type
@@ -179,8 +179,8 @@ def check_element(operand: int, type: types.Type, first: types.Type) -> None:
     """Raise ProgramError unless the operand has the element type of operand 0."""
     if type.element_type != first.element_type:
         raise ProgramError(
-            f"operand {operand} is {types.show(type)} but operand 0 is {types.show(first)}: element types differ",
-            remedy="convert one of them",
+            f"operand {operand} is {types.show(type)} but operand 0 is {types.show(first)}",
+            remedy="element types must be equal: convert one of them",
         )
 
 

@@ -29,10 +29,11 @@ _NAMES = ("strides", "low", "high", "lhs_dilation", "rhs_dilation")
 class ConvolutionOp(HloOp):
     """``x[N, C, ...] * w[O, I, ...] -> [N / batch_groups, O, ...]``, as in a network (no flip of the window).
 
-    ``%y = hlo.convolution %x, %w strides [2] low [1] high [1] lhs_dilation [1] rhs_dilation [1] groups 1 batch_groups 1 : (tensor<4x3x8xf32>, tensor<6x3x3xf32>) -> tensor<4x6x4xf32>``
+    ``%y = hlo.convolution %x, %w strides [2] low [1] high [1] lhs_dilation [1] rhs_dilation [1] groups 1
+      batch_groups 1 : (tensor<4x3x8xf32>, tensor<6x3x3xf32>) -> tensor<4x6x4xf32>``
 
-    Group g of O / groups result features sees group g of the C = groups * I input features. With batch groups it
-    sees group g of the batch instead. Padding may be negative. f16 and bf16 are accumulated in f32.
+    Group g of O / groups result features sees group g of the C = groups * I input features. With batch groups
+    it sees group g of the batch instead. Padding may be negative. f16 and bf16 are accumulated in f32.
     """
 
     name = "hlo.convolution"
@@ -96,7 +97,7 @@ class ConvolutionOp(HloOp):
 
         The exceptions in space are 1x1 windows and windows that cut it into blocks (patches).
         """
-        (n, c), (o, i) = types.shape_of(self.x)[:2], types.shape_of(self.w)[:2]
+        n, (o, i) = types.shape_of(self.x)[0], types.shape_of(self.w)[:2]
         groups, batch_groups = self.groups
         sizes = {"n": n // batch_groups, "i": i, "o": o // (groups * batch_groups)}
         kinds = {"i": "sum"}
@@ -146,7 +147,7 @@ class ConvolutionOp(HloOp):
         """The cotangent, dilated by the strides, convolved with the flipped window, features exchanged."""
         groups, batch_groups = self.groups
         dims, space = self.dims, types.shape_of(self.w)[2:]
-        (n, c), (o, i) = types.shape_of(self.x)[:2], types.shape_of(self.w)[:2]
+        n, (o, i) = types.shape_of(self.x)[0], types.shape_of(self.w)[:2]
         g = groups * batch_groups
         w = b.reverse(self.w, range(2, 2 + len(dims)))
         w = b.transpose(b.reshape(w, (g, o // g, i, *space)), [0, 2, 1, *range(3, 3 + len(dims))])
@@ -170,7 +171,6 @@ class ConvolutionOp(HloOp):
         """The input convolved with the cotangent as window (dilated by the strides), batch contracted."""
         groups, batch_groups = self.groups
         dims = self.dims
-        (n, c) = types.shape_of(self.x)[:2]
         swap = [1, 0, *range(2, 2 + len(dims))]
         x = b.transpose(
             self.x, swap
@@ -202,7 +202,7 @@ class ConvolutionOp(HloOp):
 
 
 def spatial_dims(x: Sequence[int], w: Sequence[int], properties: Properties, both: str) -> list[WindowDim]:
-    """The window of every spatial dimension. Raises ProgramError (`both` names the operands) if lengths differ."""
+    """The window of every spatial dimension. Raises ProgramError naming `both` operands if lengths differ."""
     lists = [get_ints(properties, name) for name in _NAMES]
     for name, values in zip(_NAMES, lists, strict=True):
         if len(values) != len(x) - 2:

@@ -32,9 +32,10 @@ def _free(rank: int, *taken: Sequence[int]) -> list[int]:
 
 @irdl_op_definition
 class DotGeneralOp(HloOp):
-    """Result dimensions are the batch dimensions, the free ones of the left, the free ones of the right operand.
+    """Result dimensions: the batch dimensions, the free ones of the left, the free ones of the right operand.
 
-    ``%z = hlo.dot_general %x, %y batch [0] x [0] contract [2] x [1] : (tensor<4x2x8xf32>, tensor<4x8x3xf32>) -> tensor<4x2x3xf32>``
+    ``%z = hlo.dot_general %x, %y batch [0] x [0] contract [2] x [1]
+      : (tensor<4x2x8xf32>, tensor<4x8x3xf32>) -> tensor<4x2x3xf32>``
 
     f16 and bf16 are accumulated in f32.
     """

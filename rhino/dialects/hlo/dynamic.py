@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _window_rule(shape: Sequence[int], window: Sequence[int], tensors: str, linear: tuple[int, ...]) -> Rule:
-    """Dimensions taken whole pass through; the others may not be split. `tensors`: which of (x, w) lies where."""
+    """Dimensions taken whole pass, the others may not be split. `tensors`: which of (x, w) lies where."""
     sizes: dict[str, int] = {}
     kinds: dict[str, str] = {}
     big, small = [], []
@@ -71,7 +71,8 @@ def _check_starts(first: int, starts: Sequence[types.Type], x: types.Type) -> No
 class DynamicSliceOp(MoveOp):
     """A block of `sizes` that begins at scalar operands, which are clamped so that it fits.
 
-    ``%y = hlo.dynamic_slice %x at (%i, %j) sizes [1, 3] : (tensor<4x3xf32>, tensor<i64>, tensor<i64>) -> tensor<1x3xf32>``
+    ``%y = hlo.dynamic_slice %x at (%i, %j) sizes [1, 3]
+      : (tensor<4x3xf32>, tensor<i64>, tensor<i64>) -> tensor<1x3xf32>``
     """
 
     name = "hlo.dynamic_slice"
@@ -114,7 +115,8 @@ class DynamicSliceOp(MoveOp):
 class DynamicUpdateSliceOp(MoveOp):
     """`x` with a block replaced by `update`; the block begins at scalar operands, clamped so that it fits.
 
-    ``%y = hlo.dynamic_update_slice %x, %u at (%i) : (tensor<4xf32>, tensor<2xf32>, tensor<i64>) -> tensor<4xf32>``
+    ``%y = hlo.dynamic_update_slice %x, %u at (%i)
+      : (tensor<4xf32>, tensor<2xf32>, tensor<i64>) -> tensor<4xf32>``
     """
 
     name = "hlo.dynamic_update_slice"

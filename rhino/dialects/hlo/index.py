@@ -1,4 +1,4 @@
-"""Gather and scatter with StableHLO's dimension numbers: gather clamps indices, scatter drops what is outside."""
+"""Gather and scatter with StableHLO's dimension numbers: gather clamps, scatter drops what is outside."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ KINDS: dict[str, str | None] = {"set": None, "add": "sum", "max": "max", "min": 
 
 @irdl_op_definition
 class GatherOp(HloOp):
-    """Slices of `x` that begin at the index vectors in `indices`, clamped so that they fit (StableHLO's gather).
+    """StableHLO's gather: slices of `x` that begin at the vectors in `indices`, clamped so that they fit.
 
-    ``%y = hlo.gather %x, %i offset [1] collapsed [0] batching [] x [] map [0] vector 1 sizes [1, 8] : (tensor<16x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>``
+    ``%y = hlo.gather %x, %i offset [1] collapsed [0] batching [] x [] map [0] vector 1 sizes [1, 8]
+      : (tensor<16x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>``
 
     In the text: offset_dims, collapsed_slice_dims, operand_batching_dims x start_indices_batching_dims,
     start_index_map, index_vector_dim, slice_sizes.
@@ -159,12 +160,14 @@ class GatherOp(HloOp):
 
 @irdl_op_definition
 class ScatterOp(HloOp):
-    """`x` with `updates` put at (or combined with what is at) the index vectors in `indices` (StableHLO's scatter).
+    """StableHLO's scatter: `updates` put at, or combined with what is at, the vectors in `indices`.
 
-    ``%y = hlo.scatter "add" %x, %i, %u window [1] inserted [0] batching [] x [] map [0] vector 1 : (tensor<16x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<16x8xf32>``
+    ``%y = hlo.scatter "add" %x, %i, %u window [1] inserted [0] batching [] x [] map [0] vector 1
+      : (tensor<16x8xf32>, tensor<4xi64>, tensor<4x8xf32>) -> tensor<16x8xf32>``
 
-    In the text: update_window_dims, inserted_window_dims, input_batching_dims x scatter_indices_batching_dims,
-    scatter_dims_to_operand_dims, index_vector_dim. Kinds: set, add, max, min, mul. Elements outside are dropped.
+    In the text: update_window_dims, inserted_window_dims, input_batching_dims x
+    scatter_indices_batching_dims, scatter_dims_to_operand_dims, index_vector_dim.
+    Kinds: set, add, max, min, mul. Elements outside are dropped.
     Where several updates are set at one place the last in row-major order stays; the gradient of each is then
     taken as if it did. The gradient of max and min is shared evenly among ties.
     """
@@ -183,13 +186,14 @@ class ScatterOp(HloOp):
     result = result_def(TENSOR)
     assembly_format = (
         "$kind $x `,` $indices `,` $updates `window` $update_window_dims `inserted` $inserted_window_dims "
-        "`batching` $input_batching_dims `x` $scatter_indices_batching_dims `map` $scatter_dims_to_operand_dims "
-        "`vector` $index_vector_dim attr-dict `:` functional-type(operands, results)"
+        "`batching` $input_batching_dims `x` $scatter_indices_batching_dims "
+        "`map` $scatter_dims_to_operand_dims `vector` $index_vector_dim attr-dict `:` "
+        "functional-type(operands, results)"
     )
 
     @classmethod
     def indexing_of(cls, operands: Sequence[types.Type], properties: Properties) -> Indexing:
-        """The gather that would read what the scatter writes; its slice sizes are found in the updates' shape."""
+        """The gather that would read what the scatter writes, its slice sizes found in the updates' shape."""
         x, indices, updates = (t.get_shape() for t in operands)
         window = get_ints(properties, "update_window_dims")
         inserted = get_ints(properties, "inserted_window_dims")
@@ -232,21 +236,19 @@ class ScatterOp(HloOp):
         return self.indexing_of([types.type_of(o) for o in self.operands], self.properties)
 
     def rule(self) -> Rule:
-        """Windows and batching dims pass; so do dimensions that are looked up: each device takes what is its own.
+        """Windows and batching dims pass; so do dimensions that are looked up: each device takes its own.
 
         Splitting the updates leaves partial results; `x` then counts on one device only (see `localize`).
         """
         kind = KINDS[self.kind.data]
         f = self.indexing.factors("pass", kind or "whole", clamps=False)
-        everything = {k: [(0, 2)] for k in REDUCTIONS} if kind is None else {k: [] for k in REDUCTIONS}
-        if kind is not None:
-            everything[kind].append((0, 2))
+        together, either = ((0, 2),), ((0, 2), (0,), (2,))
+        carries: dict[str, tuple[tuple[int, ...], ...]] = {}
+        for k in REDUCTIONS:
+            if kind in (None, k):  # the idempotent kinds may meet the same value on every device
+                carries[k] = together if k in ("sum", "prod") else either
         if kind == "prod":
-            everything["sum"].append((0,))
-        for k in ("max", "min", "and", "or"):
-            if kind in (None, k):
-                everything[k] += [(0,), (2,)]
-        carries = {k: tuple(groups) for k, groups in everything.items() if groups}
+            carries["sum"] = ((0,),)
         x = tuple(f.operand)
         return Rule(
             (x, tuple(f.indices), tuple(f.result)),

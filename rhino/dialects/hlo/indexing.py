@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Indexing:
-    """What gather and scatter share, under gather's names; scatter's updates play the part of gather's result.
+    """What gather and scatter share, under gather's names; scatter's updates play gather's result.
 
     Attributes:
         operand: shape of the array that is indexed.
@@ -112,9 +112,9 @@ class Indexing:
             )
 
     def positions(self, indices: np.ndarray, clamp: bool) -> tuple[np.ndarray, ...]:
-        """For each operand dimension the index that every result element refers to, broadcastable to the result.
+        """For each operand dimension the index of every result element, broadcastable to the result.
 
-        With `clamp`, slices are moved so that they lie inside the operand; without, indices may be out of bounds.
+        With `clamp`, slices are moved so that they lie inside the operand; without, they may lie outside.
         """
         if self.vector_dim < len(self.indices):
             starts = np.moveaxis(indices, self.vector_dim, -1)
@@ -141,14 +141,14 @@ class Indexing:
         return tuple(out)
 
     def single(self) -> list[int]:
-        """Operand dimensions of which an index picks one element: every device can look up its own part of them."""
+        """Operand dimensions of which an index picks one element: each device can look up its own part."""
         return [d for d in self.index_map if self.sizes[d] == 1 and self.operand[d] > 1]
 
     def factors(self, single_kind: str, batch_kind: str, clamps: bool) -> Factors:
         """Factors of operand, indices and result.
 
-        `single_kind` is the kind of the dimensions in `single`, `batch_kind` that of the index dimensions which
-        the operand lacks. A slice of a whole dimension passes; if it is indexed, only when the index `clamps`.
+        `single_kind` is the kind of the dimensions in `single`, `batch_kind` that of the index dimensions
+        which the operand lacks. A slice of a whole dimension passes; if indexed, only when that `clamps`.
         """
         f = Factors([()] * len(self.operand), [()] * len(self.indices), [()] * self.rank, {}, {})
         for at, d in zip(self.batch_result, self.batch_dims, strict=True):
@@ -178,7 +178,7 @@ class Indexing:
 
 @dataclass
 class Factors:
-    """The factors of an indexing under construction: per dimension of operand, indices, result; sizes; kinds."""
+    """Factors of an indexing under construction: per dimension of operand, indices, result; sizes; kinds."""
 
     operand: list[tuple[str, ...]]
     indices: list[tuple[str, ...]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from xdsl.dialects.builtin import StringAttr, TensorType, UnitAttr
@@ -101,7 +101,7 @@ class ReduceOp(ReducingOp):
 def leave_one_out(b: Builder, x: SSAValue, zeros: SSAValue, product: SSAValue) -> SSAValue:
     """For each element of `x` the product of the others of its group, exact where there are zeros.
 
-    `zeros` and `product` hold, for each element, the number of zeros and the product of nonzeros in its group.
+    `zeros` and `product` hold for each element the number of zeros and the product of nonzeros of its group.
     """
     zero, one = b.full_like(x, 0), b.full_like(x, 1)
     is_zero = b.compare(x, zero, "eq")
@@ -119,7 +119,7 @@ class ArgOp(ReducingOp):
     dim = integer_def()
     assembly_format = "$x `dim` $dim attr-dict `:` type($x) `->` type($result)"
 
-    NUMPY: ClassVar[Callable[..., np.ndarray]]
+    NUMPY: ClassVar[Callable[..., Any]]
 
     @classmethod
     def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
@@ -134,7 +134,8 @@ class ArgOp(ReducingOp):
         return _whole_rule(self.shape_x, get_integer(self.properties, "dim"), keep=False)
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (type(self).NUMPY(wide(operands[0]), axis=get_integer(self.properties, "dim")),)
+        index = type(self).NUMPY(wide(operands[0]), axis=get_integer(self.properties, "dim"))
+        return (np.asarray(index, np.int64),)
 
 
 def _whole_rule(shape: Sequence[int], dim: int, keep: bool, kind: str | None = None) -> Rule:
@@ -153,7 +154,7 @@ class ArgMaxOp(ArgOp):
     """
 
     name = "hlo.argmax"
-    NUMPY: ClassVar = staticmethod(np.argmax)
+    NUMPY: ClassVar[Any] = staticmethod(np.argmax)
 
 
 @irdl_op_definition
@@ -164,7 +165,7 @@ class ArgMinOp(ArgOp):
     """
 
     name = "hlo.argmin"
-    NUMPY: ClassVar = staticmethod(np.argmin)
+    NUMPY: ClassVar[Any] = staticmethod(np.argmin)
 
 
 @irdl_op_definition

@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: broadcast, reshape, transpose, slice, pad, concatenate, reverse, ..."""
+"""Ops that move elements: broadcast, reshape, transpose, slice, pad, concatenate, reverse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from rhino.dialects.hlo.common import (
     ResultShape,
     check_dims,
     check_element,
-    check_integer,
     check_length,
     cuts,
     integer_def,
@@ -26,7 +25,7 @@ from rhino.dialects.hlo.common import (
 from rhino.ir import reshape as algebra
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
-from rhino.ir.rule import REDUCTIONS, Rule
+from rhino.ir.rule import Rule
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
@@ -54,7 +53,7 @@ class UnaryMoveOp(MoveOp):
 
 @irdl_op_definition
 class BroadcastInDimOp(UnaryMoveOp):
-    """Operand dimension i becomes result dimension ``dims[i]``; extent 1 is stretched, other dimensions are new.
+    """Operand dimension i becomes result dimension ``dims[i]``; extent 1 is stretched, the others are new.
 
     ``%y = hlo.broadcast_in_dim %x dims [1] : tensor<3xf32> -> tensor<2x3xf32>``
     """
@@ -278,8 +277,8 @@ def pad_array(
 def number_attr(value: bool | int | float, element: Attribute) -> Attribute:
     """A Python number as a scalar of an element type."""
     if types.is_float(element):
-        return FloatAttr(float(value), element)  # type: ignore[type-var]
-    return IntegerAttr(int(value), element)  # type: ignore[type-var]
+        return FloatAttr(float(value), element)  # type: ignore[call-overload,no-any-return]
+    return IntegerAttr(int(value), element)  # type: ignore[call-overload,no-any-return]
 
 
 def number_of(attr: Attribute) -> bool | int | float:
@@ -293,7 +292,7 @@ def number_of(attr: Attribute) -> bool | int | float:
 
 @irdl_op_definition
 class PadOp(UnaryMoveOp):
-    """`low` and `high` elements before and after (negative crops), `interior` between each two, per dimension.
+    """`low`, `high` elements before and after (negative crops), `interior` between each two, per dimension.
 
     ``%y = hlo.pad %x with 0.0 : f32 low [1] high [-1] interior [1] : tensor<3xf32> -> tensor<5xf32>``
     """
@@ -303,7 +302,10 @@ class PadOp(UnaryMoveOp):
     low = ints_def()
     high = ints_def()
     interior = ints_def()
-    assembly_format = "$x `with` $value `low` $low `high` $high `interior` $interior attr-dict `:` type($x) `->` type($result)"
+    assembly_format = (
+        "$x `with` $value `low` $low `high` $high `interior` $interior attr-dict `:` "
+        "type($x) `->` type($result)"
+    )
 
     @classmethod
     def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:

@@ -77,7 +77,7 @@ class SortOp(HloOp):
         for i, x in enumerate(operands[1:], 1):
             if x.get_shape() != operands[0].get_shape():
                 raise ProgramError(
-                    f"operand {i} is {types.show(x)} but operand 0 is {types.show(operands[0])}: shapes differ"
+                    f"operand {i} is {types.show(x)} but operand 0 is {types.show(operands[0])}"
                 )
         return list(operands)
 
@@ -105,7 +105,7 @@ class SortOp(HloOp):
 
 @irdl_op_definition
 class TopKOp(HloOp):
-    """The `k` largest elements along the last dimension, descending, and their indices; the first of equals first.
+    """The `k` largest elements along the last dimension, descending, and their indices; equals in order.
 
     ``%v, %i = hlo.top_k %x k 2 : tensor<3x8xf32> -> tensor<3x2xf32>, tensor<3x2xi64>``
 

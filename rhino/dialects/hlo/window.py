@@ -77,7 +77,7 @@ class WindowDim:
     def factors(self, tag: str, sizes: dict[str, int], kinds: dict[str, str]) -> tuple[tuple[str, ...], ...]:
         """Factors of the operand's, the window's and the result's dimension; adds their sizes and kinds.
 
-        Only blocks of whole, non-overlapping windows may be split: anything else needs the neighbours' elements.
+        Only blocks of whole, disjoint windows may be split: anything else needs the neighbours' elements.
         """
         if self.is_tiling:
             sizes[f"p{tag}"], sizes[f"w{tag}"] = self.out, self.size
@@ -141,9 +141,10 @@ class WindowOp(HloOp):
 
 @irdl_op_definition
 class ReduceWindowOp(WindowOp):
-    """Every window of the dilated and padded operand combined by `kind`; padding is the kind's neutral element.
+    """Every window of the dilated and padded operand combined by `kind`; padding is neutral.
 
-    ``%y = hlo.reduce_window "max" %x window [1, 2] strides [1, 2] low [0, 0] high [0, 0] base_dilation [1, 1] window_dilation [1, 1] : tensor<3x4xf32> -> tensor<3x2xf32>``
+    ``%y = hlo.reduce_window "max" %x window [1, 2] strides [1, 2] low [0, 0] high [0, 0]
+      base_dilation [1, 1] window_dilation [1, 1] : tensor<3x4xf32> -> tensor<3x2xf32>``
     """
 
     name = "hlo.reduce_window"
@@ -189,7 +190,7 @@ class ReduceWindowOp(WindowOp):
         return [None]
 
     def _sum_derivative(self, b: Builder, dy: SSAValue) -> SSAValue:
-        """Each element gets the sum over the windows that hold it: again a window sum, with strides as dilation."""
+        """Each element gets the sum over the windows that hold it: a window sum with strides as dilation."""
         dims = self.dims
         if 0 in types.shape_of(self.result):
             return b.full_like(self.x, 0)
@@ -254,7 +255,8 @@ class ReduceWindowOp(WindowOp):
 class SelectAndScatterOp(WindowOp):
     """For every window of `x` an element of `source` is added to the place of the window's first maximum.
 
-    ``%z = hlo.select_and_scatter %x, %s window [2] strides [2] low [0] high [0] base_dilation [1] window_dilation [1] : (tensor<4xf32>, tensor<2xf32>) -> tensor<4xf32>``
+    ``%z = hlo.select_and_scatter %x, %s window [2] strides [2] low [0] high [0]
+      base_dilation [1] window_dilation [1] : (tensor<4xf32>, tensor<2xf32>) -> tensor<4xf32>``
 
     Padding is never selected. The gradient reaches `source` only; max pooling is differentiated once.
     """
@@ -296,7 +298,8 @@ class SelectAndScatterOp(WindowOp):
         shape = (*places.shape[:rank], math.prod(places.shape[rank:]))
         places, values = places.reshape(shape), values.reshape(shape)
         real = places >= 0
-        best = np.max(values, axis=-1, keepdims=True, initial=identity("max", acc.dtype), where=real)
+        lowest = identity("max", acc.dtype)
+        best = np.max(np.where(real, values, lowest), axis=-1, keepdims=True)
         hits = real & ((values == best) | ((values != values) & (best != best)))
         chosen = np.take_along_axis(places, np.argmax(hits, axis=-1)[..., None], -1)[..., 0]
         some = hits.any(axis=-1)
