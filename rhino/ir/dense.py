@@ -1,8 +1,8 @@
 """Tensor literals: `dense<...>` attributes to and from numpy, exactly, and without expanding splats.
 
-An attribute is *canonical* when its data are the elements' bytes in row-major order, or the bytes of one element
-if all are the same (a splat; i1 takes one byte, 0 or 1). Equal tensors then have equal attributes, whatever
-their size, and a splat of a gigabyte costs eight bytes.
+An attribute is *canonical* when its data are the elements' bytes in row-major order, or the bytes of one
+element if all are the same (a splat; i1 takes one byte, 0 or 1). Equal tensors then have equal attributes,
+and a splat of a gigabyte costs eight bytes.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _attribute(type: types.Type, data: bytes) -> DenseIntOrFPElementsAttr:
 def from_bytes(data: bytes, type: types.Type) -> DenseIntOrFPElementsAttr:
     """A literal from raw element bytes (little-endian, row-major), made canonical.
 
-    i1 may come as one byte an element or, as MLIR prints it, as packed bits (lowest first). Raises ProgramError
-    if the length fits neither the tensor nor one element.
+    i1 may come as one byte an element or, as MLIR prints it, as packed bits (lowest first). Raises
+    ProgramError if the length fits neither the tensor nor one element.
     """
     dtype = types.numpy_dtype(type.element_type)
     shape = tuple(type.get_shape())
@@ -79,11 +79,12 @@ def from_bytes(data: bytes, type: types.Type) -> DenseIntOrFPElementsAttr:
         return dense(bits[:count].astype(np.bool_).reshape(shape), type)
     if len(data) not in (dtype.itemsize, count * dtype.itemsize):
         raise ProgramError(f"a literal of {len(data)} bytes for {types.show(type)}")
-    if dtype == np.bool_:
-        array = np.frombuffer(data, np.uint8) != 0
-    else:
-        array = np.frombuffer(data, dtype)
+    array = _elements(data, dtype)
     return dense(array.reshape(() if array.size == 1 else shape), type)
+
+
+def _elements(data: bytes, dtype: np.dtype) -> np.ndarray:
+    return np.frombuffer(data, np.uint8) != 0 if dtype == np.bool_ else np.frombuffer(data, dtype)
 
 
 def to_numpy(attr: DenseIntOrFPElementsAttr) -> np.ndarray:
@@ -92,7 +93,7 @@ def to_numpy(attr: DenseIntOrFPElementsAttr) -> np.ndarray:
     dtype = types.numpy_dtype(type.element_type)
     shape = tuple(type.get_shape())
     data = attr.data.data
-    array = np.frombuffer(data, np.uint8) != 0 if dtype == np.bool_ else np.frombuffer(data, dtype)
+    array = _elements(data, dtype)
     return np.broadcast_to(array.reshape(()), shape) if array.size == 1 else array.reshape(shape)
 
 
@@ -140,7 +141,7 @@ def _element(value: Any) -> str:
 
 
 def float_text(value: Any) -> str:
-    """Shortest decimal text of a numpy float that reads back to the same bits; its bit pattern if there is none."""
+    """Shortest decimal text of a numpy float that reads back to the same bits, else its bit pattern."""
     exact = value.astype(np.float32) if value.dtype == ml_dtypes.bfloat16 else value
     if np.isfinite(exact):
         text = np.format_float_scientific(exact, trim="0", exp_digits=1)

@@ -1,5 +1,5 @@
 """Philox4x32-10, the counter-based random generator of Salmon et al., "Parallel Random Numbers: As Easy as
-1, 2, 3" (SC 2011): a number depends on its key and counter alone, so every device can make any part of a tensor.
+1, 2, 3" (SC 2011). A number depends on its key and counter alone: a device can make any part of a tensor.
 """
 
 from __future__ import annotations

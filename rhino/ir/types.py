@@ -31,6 +31,10 @@ _MLIR = {dtype: mlir for _, mlir, dtype in _TABLE}
 _BY_NAME = {name: mlir for name, mlir, _ in _TABLE}
 _NAME = {mlir: name for name, mlir, _ in _TABLE}
 
+#: Names, and MLIR types, of all element types that Rhino computes with.
+NAMES = frozenset(_BY_NAME)
+MLIR = frozenset(_NAME)
+
 Type = TensorType[Attribute]
 
 

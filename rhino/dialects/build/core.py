@@ -53,7 +53,7 @@ class BuilderCore:
         properties: Mapping[str, Attribute] | None = None,
         regions: Sequence[Region] = (),
     ) -> HloOp:
-        """Infer the result types of an op and insert it. Raises ProgramError naming the op and what does not fit."""
+        """Infer result types and insert the op. Raises ProgramError naming the op and what does not fit."""
         properties = dict(properties or {})
         try:
             result_types = op.infer([types.type_of(o) for o in operands], properties)

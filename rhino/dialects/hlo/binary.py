@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Gradient = Sequence[SSAValue | None]
 
-#: A partial passes an idempotent op of its kind alone or on both sides: max(max_i x_i, y) = max_i max(x_i, y).
+#: A partial passes an idempotent op of its kind on one or both sides: max(max_i x_i, y) = max_i max(x_i, y).
 _EITHER: Groups = ((0,), (1,), (0, 1))
 
 

@@ -56,8 +56,11 @@ def need(name: str, operands: Sequence[types.Type], *, floats: bool, integers: b
     """Raise ProgramError when an element type is not among those the op takes."""
     for i, type in enumerate(operands):
         kind = type.element_type
-        checks = ((floats, types.is_float(kind)), (integers, types.is_integer(kind)), (booleans, kind == types.I1))
-        if any(allowed and true for allowed, true in checks):
+        if (
+            (floats and types.is_float(kind))
+            or (integers and types.is_integer(kind))
+            or (booleans and kind == types.I1)
+        ):
             continue
         takes = [n for n, on in (("float", floats), ("integer", integers), ("i1", booleans)) if on]
         raise ProgramError(
