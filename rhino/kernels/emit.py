@@ -25,8 +25,10 @@ class Axis:
     mask: str
 
 
-def address(spec: KernelSpec, strides: tuple[int, ...], axes: tuple[Axis, ...], row: bool) -> tuple[str, str]:
-    """``(offset expression, mask expression)`` of a load or store."""
+def address(
+    spec: KernelSpec, strides: tuple[int, ...], axes: tuple[Axis, ...], row: bool, *, whole: bool = False
+) -> tuple[str, str]:
+    """``(offset expression, mask expression)`` of a load or store; `whole` gives it the shape of the tile."""
     terms, masks = [], []
     for axis in axes:
         if row and axis.first >= len(spec.loop) - spec.cols:
@@ -35,6 +37,8 @@ def address(spec: KernelSpec, strides: tuple[int, ...], axes: tuple[Axis, ...], 
         term = offset(spec.loop[part], strides[part], axis.variable)
         if term:
             terms.append(term)
+        elif whole and axis.mask:
+            terms.append(f"{axis.variable} * 0")
         if axis.mask:
             masks.append(axis.mask)
     return " + ".join(terms) or "0", " & ".join(masks)
@@ -64,7 +68,7 @@ def store_line(spec: KernelSpec, store: Store, axes: tuple[Axis, ...]) -> str:
     rank = len(spec.loop)
     shape = spec.loop[: rank - spec.cols] if store.row else spec.loop
     strides = contiguous(shape) + ((0,) * spec.cols if store.row else ())
-    where, mask = address(spec, strides, axes, store.row)
+    where, mask = address(spec, strides, axes, store.row, whole=True)
     guard = f", mask={mask}" if mask else ""
     return f"tl.store({store.buffer.name} + {where}, {store.value}{guard})"
 

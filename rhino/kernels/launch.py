@@ -71,8 +71,10 @@ def _matmul_launch(
     assert dot is not None
     m, n, k = (math.prod(d) for d in (dot.rows, dot.columns, dot.contracted))
     narrow = dot.lhs.element in ("f16", "bf16")
-    # 128x256x64 with 8 warps keeps the wgmma pipeline full without spills; f32 tiles take twice the registers.
-    most = (512, 512, 512) if interpret else (128, 256, 64) if narrow else (64, 64, 32)
+    # 128x256x64 with 8 warps keeps the tensor cores fed without spills, but leaves no registers for an epilogue;
+    # f32 operands take twice the space.
+    wide = (128, 256, 64) if len(spec.statements) <= 2 else (128, 128, 64)
+    most = (512, 512, 512) if interpret else wide if narrow else (64, 64, 16)
     bm, bn, bk = (min(max(16, _power_of_two(e)), top) for e, top in zip((m, n, k), most, strict=True))
     constants = (("BM", bm), ("BN", bn), ("BK", bk), ("GROUP", 8))
     grid = (math.ceil(m / bm) * math.ceil(n / bn), math.prod(dot.batch))
