@@ -1,0 +1,104 @@
+"""IR throughput: build, verify, print, parse and the clean-up passes at 10,000 and 100,000 ops.
+
+    python benchmarks/ir.py [SIZES...]
+
+As a yardstick the same is measured for xDSL's own `arith` ops on the same machine in the same run.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+
+from results import record, table
+from xdsl.context import Context
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func, FuncOp, ReturnOp
+from xdsl.parser import Parser
+from xdsl.rewriter import InsertPoint
+
+from rhino.dialects.builder import Builder
+from rhino.dialects.text import parse_module, print_module
+from rhino.ir import types
+from rhino.passes.canonicalize import CanonicalizePass
+from rhino.passes.cse import CsePass
+from rhino.passes.dce import DcePass
+from rhino.passes.fold_constants import FoldConstantsPass
+
+
+def hlo_module(size: int) -> ModuleOp:
+    """`size` ops in the mixture of a training step: adds, products, broadcasts, reductions, transposes."""
+    type = types.tensor((8, 8), types.F32)
+    func = FuncOp("main", ((type, type), (type,)))
+    b = Builder(InsertPoint.at_end(func.body.block))
+    x, y = func.args
+    for i in range(size // 5):
+        x = b.add(x, y)
+        y = b.mul(y, x)
+        row = b.reduce(x, [i % 2], "sum")
+        x = b.broadcast_in_dim(row, (8, 8), [i % 2])
+        y = b.transpose(y, (1, 0))
+    b.insert(ReturnOp(b.add(x, y)))
+    return ModuleOp([func])
+
+
+def arith_module(size: int) -> ModuleOp:
+    func = FuncOp("main", ((types.I64, types.I64), (types.I64,)))
+    x, y = func.args
+    block = func.body.block
+    for i in range(size):
+        op = arith.AddiOp(x, y) if i % 2 else arith.MuliOp(x, y)
+        block.add_op(op)
+        x, y = y, op.result
+    block.add_op(ReturnOp(y))
+    return ModuleOp([func])
+
+
+def timed(run: Callable[[], object]) -> tuple[float, object]:
+    gc.collect()
+    gc.freeze()
+    start = time.perf_counter()
+    result = run()
+    seconds = time.perf_counter() - start
+    gc.unfreeze()
+    return seconds, result
+
+
+def measure(size: int) -> list[list[object]]:
+    arith_context = Context()
+    for dialect in (Builtin, Func, arith.Arith):
+        arith_context.load_dialect(dialect)
+    rows: list[list[object]] = []
+
+    def add(step: str, seconds: float, yardstick: float | None) -> None:
+        per_op = seconds / size * 1e6
+        rows.append([size, step, per_op, "" if yardstick is None else seconds / yardstick])
+
+    build_a, module_a = timed(lambda: arith_module(size))
+    build, module = timed(lambda: hlo_module(size))
+    assert isinstance(module, ModuleOp) and isinstance(module_a, ModuleOp)
+    add("build", build, build_a)
+    add("verify", timed(module.verify)[0], timed(module_a.verify)[0])
+    print_a, text_a = timed(lambda: str(module_a))
+    print_s, text = timed(lambda: print_module(module))
+    assert isinstance(text, str) and isinstance(text_a, str)
+    add("print", print_s, print_a)
+    parse_a = timed(lambda: Parser(arith_context, text_a).parse_module())[0]
+    add("parse", timed(lambda: parse_module(text, "bench.mlir"))[0], parse_a)
+    for cleanup in (CanonicalizePass(), CsePass(), FoldConstantsPass(), DcePass()):
+        add(cleanup.name, timed(lambda cleanup=cleanup: cleanup.apply(Context(), module))[0], None)
+    return rows
+
+
+def main() -> None:
+    sizes = [int(s) for s in sys.argv[1:]] or [10_000, 100_000]
+    rows = [row for size in sizes for row in measure(size)]
+    body = table(["ops", "step", "microseconds per op", "ratio to xDSL's arith"], rows)
+    record("IR throughput", "python benchmarks/ir.py", body)
+
+
+if __name__ == "__main__":
+    main()
