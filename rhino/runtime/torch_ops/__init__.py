@@ -1,6 +1,18 @@
 """One table: op name -> how torch computes it. Every `hlo` op has an entry (a test insists)."""
 
-from rhino.runtime.torch_ops import dist, dot, elementwise, makers, random, reduce, shape
+from rhino.runtime.torch_ops import (
+    composite,
+    conv,
+    dist,
+    dot,
+    elementwise,
+    index,
+    makers,
+    random,
+    reduce,
+    shape,
+    window,
+)
 from rhino.runtime.torch_ops.base import Context, Lowering, Table, TensorFunction
 
 TABLE: Table = {
@@ -10,6 +22,10 @@ TABLE: Table = {
     **shape.TABLE,
     **reduce.TABLE,
     **dot.TABLE,
+    **conv.TABLE,
+    **window.TABLE,
+    **index.TABLE,
+    **composite.TABLE,
     **dist.TABLE,
 }
 

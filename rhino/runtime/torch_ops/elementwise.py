@@ -23,17 +23,20 @@ def shift_right_logical(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     return torch.where(inside, torch.bitwise_right_shift(x, n) & kept, torch.zeros_like(x))
 
 
+def _divisor(y: torch.Tensor) -> torch.Tensor:
+    """`y`, with 1 in place of 0 and -1: the processor traps on x / 0 and on the lowest integer / -1."""
+    return torch.where((y == 0) | (y == -1), torch.ones_like(y), y)
+
+
 def integer_div(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Truncating; x / 0 is -1."""
-    zero = y == 0
-    quotient = torch.div(x, torch.where(zero, torch.ones_like(y), y), rounding_mode="trunc")
-    return torch.where(zero, torch.full_like(x, -1), quotient)
+    quotient = torch.div(x, _divisor(y), rounding_mode="trunc")
+    return torch.where(y == 0, torch.full_like(x, -1), torch.where(y == -1, -x, quotient))
 
 
 def integer_rem(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """With the sign of x; x rem 0 is x."""
-    zero = y == 0
-    return torch.where(zero, x, torch.fmod(x, torch.where(zero, torch.ones_like(y), y)))
+    return torch.where(y == 0, x, torch.fmod(x, _divisor(y)))
 
 
 def integer_pow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -80,6 +83,7 @@ def _convert(op: Operation, ctx: Context) -> TensorFunction:
 
 TABLE: dict[str, Lowering] = {
     "hlo.negate": plain(torch.neg),
+    "hlo.stop_gradient": plain(lambda x: x),
     "hlo.abs": plain(torch.abs),
     "hlo.sign": plain(torch.sign),
     "hlo.exp": plain(torch.exp),

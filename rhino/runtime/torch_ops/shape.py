@@ -50,8 +50,10 @@ def pad(
     interior: Sequence[int],
 ) -> torch.Tensor:
     """Elements between, then before and after (negative crops), per dimension."""
-    if not any(interior) and min((*low, *high), default=0) >= 0:
-        # torch lists the last dimension first.
+    # torch's own takes the value as a double, which not every integer is.
+    exact = x.is_floating_point() or value == 0
+    if exact and not any(interior) and min((*low, *high), default=0) >= 0:
+        # The last dimension is listed first.
         amounts = [a for pair in reversed(list(zip(low, high, strict=True))) for a in pair]
         return functional.pad(x, amounts, value=value)
     source, target, shape = [], [], []
