@@ -99,7 +99,7 @@ class DotGeneralOp(HloOp):
         out = np.matmul(
             left.reshape(*batch, math.prod(rows), k), right.reshape(*batch, k, math.prod(columns))
         )
-        return (out.reshape(*batch, *rows, *columns).astype(x.dtype, copy=False),)
+        return (out.reshape((*batch, *rows, *columns)).astype(x.dtype, copy=False),)
 
     def derivative(self, builder: Builder, cotangents: Cotangents) -> Cotangents:
         (dy,) = cotangents
