@@ -42,7 +42,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
 )
 from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue, TypeAttribute
-from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.parser import AttrParser, Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
@@ -294,6 +294,11 @@ class RhinoParser(Parser):
         finally:
             self._resolving.discard(name)
             self._resume_from(back)
+
+
+def text_in_angles(parser: AttrParser) -> str:
+    """The raw text between the `<` that comes next and its `>`, both passed over: for attributes that read themselves."""
+    return parser._parse_dialect_symbol_body()
 
 
 def parse_text(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
