@@ -1,0 +1,122 @@
+"""Random legal placements: whatever an op's rule allows, strided digits, sub-axes and partial flows included."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from xdsl.ir import Operation, SSAValue
+
+from rhino.dialects import signature
+from rhino.ir import types
+from rhino.ir.layout import Digit, Layout
+from rhino.ir.mesh import AxisRef, Mesh
+from rhino.ir.rule import Placement, Rule, Split
+from random_programs import Program, divisors
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What `place` takes, for the ops in program order."""
+
+    mesh: Mesh
+    placements: tuple[Placement, ...]
+    arguments: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(f"a placement on {self.mesh}")
+
+    def of(self, ops: Sequence[Operation]) -> dict[Operation, Placement]:
+        return dict(zip(ops, self.placements, strict=True))
+
+
+def periods(extent: int, digits: Sequence[Digit], atom: AxisRef) -> list[int]:
+    """All periods with which `atom` can take one more digit of a dimension (or factor)."""
+    return [
+        p
+        for p in divisors(extent)
+        if p % atom.size == 0 and Layout.make([[*digits, Digit(atom, p)]]).error([extent]) is None
+    ]
+
+
+@st.composite
+def layouts(draw: Callable, shape: Sequence[int], mesh: Mesh, partial: Sequence[str] = ()) -> Layout:
+    """Well-formed layouts of a tensor; partial with one of the kinds given, or not at all."""
+    dims: list[list[Digit]] = [[] for _ in shape]
+    parts = []
+    kind = draw(st.sampled_from(partial)) if partial else None
+    for atom in mesh.atoms:
+        what = draw(st.integers(0, 3))
+        options = [(d, p) for d, e in enumerate(shape) for p in periods(e, dims[d], atom)]
+        if what and options:
+            dim, period = draw(st.sampled_from(options[::-1]))
+            dims[dim].append(Digit(atom, period))
+        elif what == 0 and kind is not None:
+            parts.append((atom, kind))
+    return Layout.make(dims, parts)
+
+
+@st.composite
+def splits(draw: Callable, rule: Rule, mesh: Mesh) -> list[Split]:
+    """Splits of a rule's factors under which all layouts are well-formed."""
+    out: list[Split] = []
+    if not rule.factors:
+        return out
+    for atom in draw(st.permutations(mesh.atoms)):
+        factor = draw(st.sampled_from([None, *rule.factors]))
+        if factor is None:
+            continue
+        taken = [Digit(s.axis, s.period) for s in out if s.factor == factor]
+        options = periods(rule.sizes[factor], taken, atom)
+        if options:
+            out.append(Split(atom, factor, draw(st.sampled_from(options[::-1]))))
+    return out
+
+
+def carry(draw: Callable, op: Operation, rule: Rule, base: Placement, have: Mapping[SSAValue, Layout]) -> Placement:
+    """`base`, with some of the operands' partial axes going through the op where its rule admits that."""
+    for atom in dict.fromkeys(a for v in op.operands for a, _ in have[v].partial):
+        who = [i for i, v in enumerate(op.operands) if isinstance(have[v].find(atom), str)]
+        kind = have[op.operands[who[0]]].find(atom)
+        groups = [g for n in range(len(who), 0, -1) for g in itertools.combinations(who, n)]
+        group = draw(st.sampled_from([*groups, ()]))
+        operands = list(base.operands)
+        if not group or any(layout.find(atom) is not None for layout in (*operands, *base.results)):
+            continue
+        for i in group:
+            operands[i] = operands[i].with_partial(atom, kind)
+        trial = Placement(tuple(operands), tuple(r.with_partial(atom, kind) for r in base.results))
+        if rule.admits(trial.operands, trial.results) is None:
+            base = trial
+    return base
+
+
+@st.composite
+def placed(draw: Callable, program: Program, mesh: Mesh) -> Placed:
+    """A random legal placement of a whole program."""
+    func = signature.main_of(program.module)
+    ret = signature.return_of(func)
+    have: dict[SSAValue, Layout] = {}
+    for arg in func.args:
+        kinds = ("sum", "max") if types.element_of(arg) != types.I1 and draw(st.integers(0, 4)) == 4 else ()
+        have[arg] = draw(layouts(types.shape_of(arg), mesh, kinds))
+    arguments = tuple(have.values())
+    placements = []
+    for op in func.body.block.ops:
+        if op is ret:
+            break
+        rule = op.rule()
+        placement = carry(draw, op, rule, rule.place(draw(splits(rule, mesh))), have)
+        placements.append(placement)
+        have.update(zip(op.results, placement.results, strict=True))
+    results = []
+    for value in ret.operands:
+        if draw(st.integers(0, 2)):
+            results.append(draw(layouts(types.shape_of(value), mesh)))
+        else:
+            results.append(have[value])
+    return Placed(mesh, tuple(placements), arguments, tuple(results))
