@@ -24,6 +24,7 @@ from xdsl.rewriter import InsertPoint
 from rhino.dialects import signature
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import HloOp
+from rhino.dialects.hlo.unary import StopGradientOp
 from rhino.dialects.signature import Slot
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
@@ -65,6 +66,11 @@ def differentiate(module: ModuleOp) -> None:
         list(func.function_type.inputs), [o.type for o in ret.operands]
     )
     signature.set_results(func, result_slots)
+    for op in list(func.body.block.ops):
+        if isinstance(op, StopGradientOp):
+            op.result.replace_all_uses_with(op.x)
+            op.detach()
+            op.erase()
 
 
 def _loss(func: FuncOp, ret: ReturnOp) -> SSAValue:

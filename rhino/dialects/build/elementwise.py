@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.ir import Attribute, SSAValue
 
 from rhino.dialects.build.core import BuilderCore
-from rhino.dialects.hlo import elementwise
+from rhino.dialects.hlo import elementwise, unary
 from rhino.dialects.hlo.base import text
 
 
@@ -14,6 +14,10 @@ class ElementwiseBuilder(BuilderCore):
 
     def negate(self, x: SSAValue) -> SSAValue:
         return self.emit1(elementwise.NegateOp, [x])
+
+    def stop_gradient(self, x: SSAValue) -> SSAValue:
+        """`x`, which derivatives take for a constant."""
+        return self.emit1(unary.StopGradientOp, [x])
 
     def abs(self, x: SSAValue) -> SSAValue:
         return self.emit1(elementwise.AbsOp, [x])

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import base, irdl_op_definition, operand_def, result_def
 
 from rhino.dialects.hlo.base import HloOp, Properties
-from rhino.dialects.hlo.pointwise import FloatUnaryOp, PointwiseOp, UnaryOp, need
+from rhino.dialects.hlo.pointwise import FloatUnaryOp, PointwiseOp, UnaryOp, any_kind, need
 from rhino.ir import types
 
 if TYPE_CHECKING:
@@ -31,6 +31,25 @@ class NegateOp(UnaryOp):
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
         return [b.negate(dy)]
+
+
+@irdl_op_definition
+class StopGradientOp(UnaryOp):
+    """``%y = hlo.stop_gradient %x : tensor<4xf32>``: the operand, a constant to derivatives.
+
+    `autodiff` removes it once the gradients stand.
+    """
+
+    name = "hlo.stop_gradient"
+    BOOLEANS: ClassVar = True
+    LINEAR: ClassVar = ((0,),)
+    CARRIES: ClassVar = any_kind((0,))
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        return operands
+
+    def flops(self) -> int:
+        return 0
 
 
 @irdl_op_definition
@@ -247,6 +266,7 @@ class IsFiniteOp(PointwiseOp):
 
 OPS: list[type[HloOp]] = [
     NegateOp,
+    StopGradientOp,
     AbsOp,
     SignOp,
     ExpOp,

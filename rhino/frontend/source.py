@@ -1,0 +1,82 @@
+"""Where in the user's program an exported node came from: module path and source line."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from xdsl.dialects.builtin import (
+    FileLineColLoc,
+    IntAttr,
+    LocationAttr,
+    NameLoc,
+    NoneAttr,
+    StringAttr,
+    UnknownLoc,
+)
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_RHINO = str(Path(__file__).parents[1])
+_STANDARD = sysconfig.get_paths()["stdlib"]
+_TORCH = "/site-packages/torch/"
+
+
+def is_library(filename: str) -> bool:
+    """Whether a source file is not the user's: generated, of an installed package, Python's or Rhino's."""
+    return filename.startswith(("<", _RHINO, _STANDARD)) or "site-packages" in filename
+
+
+def _is_machinery(filename: str) -> bool:
+    """Whether a frame says nothing about the model: torch's own, Rhino's wrapper, generated code."""
+    return filename.startswith(("<", _RHINO)) or _TORCH in filename
+
+
+@lru_cache(maxsize=4096)
+def source_line(stack_trace: str) -> tuple[str, int] | None:
+    """File and line of the innermost frame of a stack trace that belongs to the model's own source."""
+    found = None
+    for match in _FRAME.finditer(stack_trace):
+        if not _is_machinery(match["file"]):
+            found = (_short(match["file"]), int(match["line"]))
+    return found
+
+
+def _short(filename: str) -> str:
+    """Files of installed packages are named from the package on, the same on every machine."""
+    return filename.rpartition("site-packages/")[2]
+
+
+def module_path(meta: Mapping[str, Any], prefix: str) -> str:
+    """The path of the innermost `nn.Module` that a node belongs to, without the wrapper's `prefix`."""
+    stack = meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = str(next(reversed(stack.values()))[0])
+    path = path.removeprefix("L['self'].")
+    return "" if path == prefix else path.removeprefix(prefix + ".")
+
+
+def describe(meta: Mapping[str, Any], prefix: str) -> str:
+    """The place of a node for messages: ``transformer.h.0.attn (model.py:12)``."""
+    path, line = module_path(meta, prefix), source_line(meta.get("stack_trace") or "")
+    place = f"{line[0]}:{line[1]}" if line else ""
+    return f"{path} ({place})" if path and place else path or place
+
+
+def location(meta: Mapping[str, Any], prefix: str) -> LocationAttr:
+    """The location of a node: its module path, and under it the source line."""
+    return _location(module_path(meta, prefix), source_line(meta.get("stack_trace") or ""))
+
+
+@lru_cache(maxsize=4096)
+def _location(path: str, line: tuple[str, int] | None) -> LocationAttr:
+    at: LocationAttr | None = None
+    if line is not None:
+        at = FileLineColLoc(StringAttr(line[0]), IntAttr(line[1]), IntAttr(0))
+    if path:
+        return NameLoc(StringAttr(path), at or NoneAttr())
+    return at or UnknownLoc()

@@ -1,0 +1,147 @@
+"""Activation functions, softmax and dropout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+
+from rhino.dialects.builder import Builder
+from rhino.dialects.hlo.base import integer
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axis, cast, wide
+from rhino.ir import types
+
+
+def relu(c: OpContext, x: SSAValue) -> SSAValue:
+    """A select rather than a maximum: torch's gradient at zero is zero."""
+    zero = c.full(0, x)
+    return c.b.select(c.b.compare(x, zero, "gt"), x, zero)
+
+
+def gelu(c: OpContext, x: SSAValue, *, approximate: str = "none") -> SSAValue:
+    """Composite ``gelu``: x * Phi(x), or the tanh form of Hendrycks and Gimpel (arXiv 1606.08415)."""
+
+    def body(b: Builder, *operands: SSAValue) -> Sequence[SSAValue]:
+        (whole,) = operands
+        y = cast(b, whole, wide(types.element_of(whole)))
+        half, one = b.full_like(y, 0.5), b.full_like(y, 1)
+        if approximate == "tanh":
+            cube = b.mul(b.mul(y, y), y)
+            inner = b.mul(
+                b.full_like(y, math.sqrt(2 / math.pi)), b.add(y, b.mul(b.full_like(y, 0.044715), cube))
+            )
+            out = b.mul(b.mul(half, y), b.add(one, b.tanh(inner)))
+        else:
+            out = b.mul(b.mul(half, y), b.add(one, b.erf(b.mul(y, b.full_like(y, math.sqrt(0.5))))))
+        return [cast(b, out, types.element_of(whole))]
+
+    return c.b.composite("gelu", [x], {"approximate": StringAttr(approximate)}, body)[0]
+
+
+def silu(c: OpContext, x: SSAValue) -> SSAValue:
+    y = c.widened(x)
+    return c.convert(c.b.mul(y, c.b.logistic(y)), c.element)
+
+
+def leaky_relu(c: OpContext, x: SSAValue, slope: Number = 0.01) -> SSAValue:
+    return c.b.select(c.b.compare(x, c.full(0, x), "gt"), x, c.b.mul(x, c.full(slope, x)))
+
+
+def elu(c: OpContext, x: SSAValue, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> SSAValue:
+    """``scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))``"""
+    b, y = c.b, c.widened(x)
+    positive = b.compare(y, c.full(0, y), "gt")
+    # The exponential of large positive numbers is never taken: its derivative would survive the select.
+    low = b.select(positive, c.full(0, y), y)
+    tail = b.mul(b.expm1(b.mul(low, c.full(input_scale, y))), c.full(alpha, y))
+    return c.convert(b.mul(b.select(positive, y, tail), c.full(scale, y)), c.element)
+
+
+def softplus(c: OpContext, x: SSAValue, beta: Number = 1, threshold: Number = 20) -> SSAValue:
+    b, y = c.b, c.widened(x)
+    scaled = b.mul(y, c.full(beta, y))
+    linear = b.compare(scaled, c.full(threshold, y), "gt")
+    safe = b.select(linear, c.full(0, y), scaled)
+    soft = b.div(b.log1p(b.exp(safe)), c.full(beta, y))
+    return c.convert(b.select(linear, y, soft), c.element)
+
+
+def hardtanh(c: OpContext, x: SSAValue, low: Number = -1, high: Number = 1) -> SSAValue:
+    """torch's gradient is zero at both bounds."""
+    b = c.b
+    x = b.select(b.compare(x, c.full(low, x), "le"), c.full(low, x), x)
+    return b.select(b.compare(x, c.full(high, x), "ge"), c.full(high, x), x)
+
+
+def softmax_of(b: Builder, x: SSAValue, dim: int) -> SSAValue:
+    """exp(x - max) / sum, in the operand's precision; the maximum is a constant to the gradient."""
+    e, total = _exponentials(b, x, dim)
+    return b.div(e, b.broadcast_to(total, types.shape_of(e)))
+
+
+def _exponentials(b: Builder, x: SSAValue, dim: int) -> tuple[SSAValue, SSAValue]:
+    shifted = b.sub(x, b.broadcast_to(row_max(b, x, dim), types.shape_of(x)))
+    e = b.exp(shifted)
+    return e, kept_reduce(b, e, dim, "sum")
+
+
+def log_softmax_of(b: Builder, x: SSAValue, dim: int) -> SSAValue:
+    """x - max - log(sum(exp(x - max)))"""
+    shifted = b.sub(x, b.broadcast_to(row_max(b, x, dim), types.shape_of(x)))
+    total = kept_reduce(b, b.exp(shifted), dim, "sum")
+    return b.sub(shifted, b.broadcast_to(b.log(total), types.shape_of(x)))
+
+
+def row_max(b: Builder, x: SSAValue, dim: int) -> SSAValue:
+    """Maximum along `dim`, kept with extent 1, through which no gradient flows."""
+    return b.stop_gradient(kept_reduce(b, x, dim, "max"))
+
+
+def kept_reduce(b: Builder, x: SSAValue, dim: int, kind: str) -> SSAValue:
+    shape = list(types.shape_of(x))
+    shape[dim] = 1
+    return b.reshape(b.reduce(x, [dim], kind), shape)
+
+
+def _softmax(log: bool) -> Handler:
+    name = "log_softmax" if log else "softmax"
+
+    def handler(c: OpContext, x: SSAValue, dim: int, dtype: object = None) -> SSAValue:
+        element = c.element
+        if not c.shape:
+            return c.full(0 if log else 1, c.convert(x, element))
+        d = axis(dim, len(c.shape))
+
+        def body(b: Builder, *operands: SSAValue) -> Sequence[SSAValue]:
+            y = cast(b, operands[0], wide(element))
+            return [cast(b, (log_softmax_of if log else softmax_of)(b, y, d), element)]
+
+        return c.b.composite(name, [x], {"dim": integer(d)}, body)[0]
+
+    return handler
+
+
+def _softmax_half_to_float(log: bool) -> Handler:
+    handler = _softmax(log)
+
+    def wrapped(c: OpContext, x: SSAValue, dim: int, half_to_float: bool) -> SSAValue:
+        return handler(c, x, dim)
+
+    return wrapped
+
+
+ATEN: dict[str, Handler] = {
+    "aten.relu.default": relu,
+    "aten.gelu.default": gelu,
+    "aten.silu.default": silu,
+    "aten.leaky_relu.default": leaky_relu,
+    "aten.elu.default": elu,
+    "aten.softplus.default": softplus,
+    "aten.hardtanh.default": hardtanh,
+    "aten.softmax.int": _softmax(log=False),
+    "aten.log_softmax.int": _softmax(log=True),
+    "aten._softmax.default": _softmax_half_to_float(log=False),
+    "aten._log_softmax.default": _softmax_half_to_float(log=True),
+}

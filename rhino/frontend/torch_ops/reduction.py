@@ -1,0 +1,252 @@
+"""Reductions, cumulative ops, sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from xdsl.ir import SSAValue
+
+from rhino.dialects.builder import Builder
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axes, axis, keep_dims
+from rhino.frontend.torch_ops.pointwise import as_bool
+from rhino.ir import types
+
+Dims = int | Sequence[int] | None
+
+
+def reduce(c: OpContext, x: SSAValue, dims: Dims, kind: str, keep: bool = False) -> SSAValue:
+    """Reduce over `dims` (None or empty: all), with extent 1 left on them if `keep`."""
+    shape = types.shape_of(x)
+    over = axes(dims, len(shape))
+    value = c.b.reduce(x, over, kind) if over else x
+    return c.b.reshape(value, keep_dims(shape, over)) if keep and over else value
+
+
+def count(shape: Sequence[int], dims: Sequence[int]) -> int:
+    return math.prod(shape[d] for d in dims)
+
+
+def mean_of(c: OpContext, x: SSAValue, dims: Dims, keep: bool = False) -> SSAValue:
+    """Mean as a sum divided by the count, which rounds as torch does."""
+    total = reduce(c, x, dims, "sum", keep)
+    shape = types.shape_of(x)
+    return c.b.div(total, c.full(count(shape, axes(dims, len(shape))), total))
+
+
+def sum_(
+    c: OpContext, x: SSAValue, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
+) -> SSAValue:
+    """Half types are summed in f32, as torch does."""
+    wide_x = c.widened(c.convert(x, c.element))
+    return c.convert(reduce(c, wide_x, dim, "sum", keepdim), c.element)
+
+
+def mean(
+    c: OpContext, x: SSAValue, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
+) -> SSAValue:
+    return c.convert(mean_of(c, c.widened(c.convert(x, c.element)), dim, keepdim), c.element)
+
+
+def prod(
+    c: OpContext, x: SSAValue, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
+) -> SSAValue:
+    return reduce(c, c.convert(x, c.element), dim, "prod", keepdim)
+
+
+def _extremum(kind: str) -> Handler:
+    def handler(c: OpContext, x: SSAValue, dim: Dims = None, keepdim: bool = False) -> SSAValue:
+        return reduce(c, x, dim, kind, keepdim)
+
+    return handler
+
+
+def _extremum_dim(arg: Callable[[Builder, SSAValue, int], SSAValue]) -> Handler:
+    """Value and index; the value is picked by the index, so that its gradient goes to one element."""
+
+    def handler(c: OpContext, x: SSAValue, dim: int, keepdim: bool = False) -> list[SSAValue]:
+        shape = types.shape_of(x)
+        if not shape:
+            return [x, c.b.full([], types.I64, 0)]
+        d = axis(dim, len(shape))
+        index = arg(c.b, x, d)
+        kept = c.b.reshape(index, keep_dims(shape, [d]))
+        value = c.b.take_along(x, kept, d)
+        return [value, kept] if keepdim else [c.b.reshape(value, types.shape_of(index)), index]
+
+    return handler
+
+
+def _arg_extremum(arg: Callable[[Builder, SSAValue, int], SSAValue]) -> Handler:
+    def handler(c: OpContext, x: SSAValue, dim: int | None = None, keepdim: bool = False) -> SSAValue:
+        shape = types.shape_of(x)
+        if not shape:
+            return c.b.full([], types.I64, 0)
+        if dim is None:
+            index = arg(c.b, c.b.reshape(x, [math.prod(shape)]), 0)
+        else:
+            index = arg(c.b, x, axis(dim, len(shape)))
+        return index if types.shape_of(index) == c.shape else c.b.reshape(index, list(c.shape))
+
+    return handler
+
+
+def any_(c: OpContext, x: SSAValue, dim: Dims = None, keepdim: bool = False) -> SSAValue:
+    return reduce(c, as_bool(c, x), dim, "or", keepdim)
+
+
+def all_(c: OpContext, x: SSAValue, dim: Dims = None, keepdim: bool = False) -> SSAValue:
+    return reduce(c, as_bool(c, x), dim, "and", keepdim)
+
+
+def moments(c: OpContext, x: SSAValue, dims: Dims, correction: float = 0) -> tuple[SSAValue, SSAValue]:
+    """Mean and (two-pass) variance, with the reduced dimensions kept."""
+    shape = types.shape_of(x)
+    over = axes(dims, len(shape))
+    mean_kept = mean_of(c, x, over, keep=True) if over else x
+    centred = c.b.sub(x, c.broadcast(mean_kept, shape))
+    total = reduce(c, c.b.mul(centred, centred), over, "sum", keep=True)
+    divisor = max(count(shape, over) - correction, 0)
+    return mean_kept, c.b.div(total, c.full(divisor, total))
+
+
+def _squeezed(c: OpContext, x: SSAValue, keepdim: bool, shape: Sequence[int]) -> SSAValue:
+    return x if keepdim or types.shape_of(x) == tuple(shape) else c.b.reshape(x, list(shape))
+
+
+def var(
+    c: OpContext, x: SSAValue, dim: Dims = None, *, correction: Number | None = 1, keepdim: bool = False
+) -> SSAValue:
+    _, variance = moments(c, c.widened(x), dim, 1 if correction is None else correction)
+    return c.convert(_squeezed(c, variance, keepdim, c.shape), c.element)
+
+
+def var_mean(
+    c: OpContext, x: SSAValue, dim: Dims = None, *, correction: Number | None = 1, keepdim: bool = False
+) -> list[SSAValue]:
+    mean_kept, variance = moments(c, c.widened(x), dim, 1 if correction is None else correction)
+    return [c.convert(_squeezed(c, v, keepdim, c.shape), c.element) for v in (variance, mean_kept)]
+
+
+def std(
+    c: OpContext, x: SSAValue, dim: Dims = None, *, correction: Number | None = 1, keepdim: bool = False
+) -> SSAValue:
+    _, variance = moments(c, c.widened(x), dim, 1 if correction is None else correction)
+    return c.convert(_safe_sqrt(c, _squeezed(c, variance, keepdim, c.shape)), c.element)
+
+
+def _safe_sqrt(c: OpContext, x: SSAValue) -> SSAValue:
+    """A square root whose derivative at zero is zero, as torch defines it for norms and deviations."""
+    b, zero = c.b, c.full(0, x)
+    at_zero = b.compare(x, zero, "eq")
+    return b.select(at_zero, zero, b.sqrt(b.select(at_zero, c.full(1, x), x)))
+
+
+def vector_norm(
+    c: OpContext,
+    x: SSAValue,
+    ord: Number = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: object = None,
+) -> SSAValue:
+    b, y = c.b, c.widened(c.convert(x, c.element))
+    if ord == 2:
+        value = _safe_sqrt(c, reduce(c, b.mul(y, y), dim, "sum", keepdim))
+    elif ord in (math.inf, -math.inf):
+        value = reduce(c, b.abs(y), dim, "max" if ord > 0 else "min", keepdim)
+    elif ord == 1:
+        value = reduce(c, b.abs(y), dim, "sum", keepdim)
+    elif ord == 0:
+        value = reduce(c, b.convert(as_bool(c, y), types.element_of(y)), dim, "sum", keepdim)
+    else:
+        total = reduce(c, b.pow(b.abs(y), c.full(ord, y)), dim, "sum", keepdim)
+        value = b.pow(total, c.full(1 / ord, total))
+    return c.convert(value, c.element)
+
+
+def logsumexp(c: OpContext, x: SSAValue, dim: Dims, keepdim: bool = False) -> SSAValue:
+    b, y = c.b, c.widened(c.convert(x, c.element))
+    shape = types.shape_of(y)
+    top = b.stop_gradient(reduce(c, y, dim, "max", keep=True))
+    top = b.select(b.is_finite(top), top, c.full(0, top))  # a row of -inf has no finite maximum
+    total = reduce(c, b.exp(b.sub(y, c.broadcast(top, shape))), dim, "sum", keep=True)
+    return c.convert(_squeezed(c, b.add(b.log(total), top), keepdim, c.shape), c.element)
+
+
+def _cumulative(kind: str) -> Handler:
+    def handler(c: OpContext, x: SSAValue, dim: int, *, dtype: object = None) -> SSAValue:
+        y = c.convert(x, c.element)
+        return c.b.cumulative(y, axis(dim, len(c.shape)), kind) if c.shape else y
+
+    return handler
+
+
+def sort(c: OpContext, x: SSAValue, dim: int = -1, descending: bool = False) -> list[SSAValue]:
+    """Sorted values and where they came from; equal elements keep their order."""
+    if not types.shape_of(x):
+        return [x, c.b.full([], types.I64, 0)]
+    d = axis(dim, len(c.shape))
+    index = c.b.iota(types.tensor(c.shape, types.I64), d)
+    values, order = c.b.sort([x, index], d, descending)
+    return [values, order]
+
+
+def sort_stable(
+    c: OpContext, x: SSAValue, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> list[SSAValue]:
+    return sort(c, x, dim, descending)
+
+
+def topk(
+    c: OpContext, x: SSAValue, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> list[SSAValue]:
+    shape = types.shape_of(x)
+    if not shape:
+        return [x, c.b.full([], types.I64, 0)]
+    d, last = axis(dim, len(shape)), len(shape) - 1
+    perm = list(range(len(shape)))
+    perm[d], perm[last] = perm[last], perm[d]
+    y = x if d == last else c.b.transpose(x, perm)
+    # The smallest are the largest after a flip of order: negation, or for integers the complement.
+    order = c.b.negate if types.is_float(types.element_of(x)) else c.b.not_
+    values, index = c.b.top_k(y if largest else order(y), k)
+    values = values if largest else order(values)
+    if d != last:
+        values, index = c.b.transpose(values, perm), c.b.transpose(index, perm)
+    return [values, index]
+
+
+ATEN: dict[str, Handler] = {
+    "aten.sum.default": sum_,
+    "aten.sum.dim_IntList": sum_,
+    "aten.mean.default": mean,
+    "aten.mean.dim": mean,
+    "aten.prod.default": prod,
+    "aten.prod.dim_int": prod,
+    "aten.amax.default": _extremum("max"),
+    "aten.amin.default": _extremum("min"),
+    "aten.max.default": _extremum("max"),
+    "aten.min.default": _extremum("min"),
+    "aten.max.dim": _extremum_dim(Builder.argmax),
+    "aten.min.dim": _extremum_dim(Builder.argmin),
+    "aten.argmax.default": _arg_extremum(Builder.argmax),
+    "aten.argmin.default": _arg_extremum(Builder.argmin),
+    "aten.any.default": any_,
+    "aten.any.dim": any_,
+    "aten.any.dims": any_,
+    "aten.all.default": all_,
+    "aten.all.dim": all_,
+    "aten.all.dims": all_,
+    "aten.var.correction": var,
+    "aten.std.correction": std,
+    "aten.var_mean.correction": var_mean,
+    "aten.linalg_vector_norm.default": vector_norm,
+    "aten.logsumexp.default": logsumexp,
+    "aten.cumsum.default": _cumulative("sum"),
+    "aten.cumprod.default": _cumulative("prod"),
+    "aten.sort.default": sort,
+    "aten.sort.stable": sort_stable,
+    "aten.topk.default": topk,
+}
