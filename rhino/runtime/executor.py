@@ -10,6 +10,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from rhino.ir.errors import RhinoError, UnsupportedError
+from rhino.ir.text import show_location
 from rhino.runtime.torch_ops import TABLE, Context, TensorFunction
 
 
@@ -111,11 +112,11 @@ def _lower(op: Operation, context: Context) -> Callable[..., torch.Tensor | tupl
     if lowering is None:
         raise UnsupportedError(
             f"the torch backend has no lowering for {op.name}",
-            where=str(op.location),
+            where=show_location(op.location),
             remedy="add one to rhino/runtime/torch_ops, or run the program on the interpreter with `rhino check`",
         )
     try:
         return lowering(op, context)
     except RhinoError as error:
-        error.where = error.where or str(op.location)
+        error.where = error.where or show_location(op.location)
         raise

@@ -212,6 +212,7 @@ CASES: dict[str, Callable[[], None]] = {
         for n in ("exp", "expm1", "tanh", "logistic", "sin", "cos", "tan", "erf", "floor", "ceil", "round_even")
     },
     **{f"hlo.{n}": _unary(n, FLOATS, positive=True) for n in ("log", "log1p", "sqrt", "rsqrt")},
+    "hlo.stop_gradient": _unary("stop_gradient", FLOATS),
     "hlo.not": _unary("not_", (*INTEGERS, "i1")),
     "hlo.is_finite": lambda: [
         run(lambda b, x: b.is_finite(x), [np.array([1, np.nan, np.inf, -np.inf, 0], t)]) for t in ("f4", "f8", "f2")
