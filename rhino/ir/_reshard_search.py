@@ -2,8 +2,8 @@
 
 Atoms that do the same in both layouts are grouped into *items*; an item is replicated (None), partial (its
 kind) or at a *place* ``(dim, period)``. A *move* takes one item (an all-reduce takes several) to another
-state. Places in between are only those that some item of the same size has in one of the two layouts, plus one free
-place on another dimension for items that cannot change their period directly.
+state. Places in between are those that the two layouts use and their neighbours, plus one free place on
+another dimension for items that cannot change their period directly.
 
 Costs are in elements sent per device, times the number of devices to stay in integers.
 """
@@ -23,6 +23,7 @@ Place = tuple[int, int]
 Status = Place | str | None
 State = tuple[Status, ...]
 Cost = tuple[int, int]  # elements sent (scaled), number of moves
+EFFORT = 500  # moves that a search looks at before it settles for the chain it was given
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,18 @@ class Item:
     n: int
     start: Status
     goal: Status
+
+    def part(self) -> list[Item]:
+        """The atoms as items of their own."""
+        out, done = [], 1
+        for atom in self.atoms:
+            start, goal = (
+                (status[0], status[1] // done) if isinstance(status, tuple) else status
+                for status in (self.start, self.goal)
+            )
+            out.append(Item((atom,), atom.size, start, goal))
+            done *= atom.size
+        return out
 
 
 @dataclass(frozen=True)
@@ -45,20 +58,17 @@ class Move:
     after: State
 
 
-def items_of(a: Layout, b: Layout, mesh: Mesh, grouped: bool) -> list[Item]:
-    """The atoms that differ between the layouts; with `grouped`, neighbours that move alike are one item."""
+def items_of(a: Layout, b: Layout, mesh: Mesh) -> list[Item]:
+    """The atoms that differ between the layouts; neighbours that move alike are one item."""
     single = [Item((x,), x.size, a.find(x), b.find(x)) for x in mesh.atoms]
     single = [item for item in single if item.start != item.goal]
-    if not grouped or len(single) < 2:
+    if len(single) < 2:
         return single
-    kept = a.without([item.atoms[0] for item in single])
     out: list[Item] = []
     # Major to minor, so that an item can only be continued by the ones that follow.
     for item in sorted(single, key=lambda i: (_order(i.start), _order(i.goal))):
         for at, head in enumerate(out):
-            if _continues(kept, head.n, head.start, item.start) and _continues(
-                kept, head.n, head.goal, item.goal
-            ):
+            if _continues(head.n, head.start, item.start) and _continues(head.n, head.goal, item.goal):
                 out[at] = Item(head.atoms + item.atoms, head.n * item.n, head.start, head.goal)
                 break
         else:
@@ -70,14 +80,11 @@ def _order(status: Status) -> tuple[int, int]:
     return (status[0], -status[1]) if isinstance(status, tuple) else (-1, 0)
 
 
-def _continues(kept: Layout, n: int, head: Status, item: Status) -> bool:
-    """Whether `item` takes the places right after `head`, not counting the digits that stay (`kept`)."""
+def _continues(n: int, head: Status, item: Status) -> bool:
+    """Whether `item` takes the places right after `head`, whose size is n."""
     if not (isinstance(head, tuple) and isinstance(item, tuple)):
         return head == item
-    if head[0] != item[0]:
-        return False
-    between = math.prod(d.axis.size for d in kept.dims[head[0]] if item[1] < d.period < head[1])
-    return head[1] == item[1] * n * between
+    return head[0] == item[0] and head[1] == item[1] * n
 
 
 class Problem:
@@ -93,13 +100,18 @@ class Problem:
         self.whole = math.prod(shape) // shards if shards else 0
         self.start: State = tuple(item.start for item in items)
         self.goal: State = tuple(item.goal for item in items)
+        self._local: dict[State, int] = {}
+        self._hard: set[tuple[int, Status]] = set()
 
     def local(self, state: State) -> int:
         """Elements of the local array, scaled."""
+        if (known := self._local.get(state)) is not None:
+            return known
         out = self.whole * self.scale
         for item, status in zip(self.items, state, strict=True):
             if isinstance(status, tuple):
                 out //= item.n
+        self._local[state] = out
         return out
 
     def fits(self, state: State, dim: int, extra: tuple[int, int] | None = None) -> bool:
@@ -156,8 +168,8 @@ class Problem:
     def direct(self) -> tuple[list[Move], bool]:
         """Every item straight to its goal, slices first, gathers last; and whether nothing can be cheaper.
 
-        With all slices done first, at most one all-to-all and all gathers last, every device receives just
-        what it lacks, so no chain sends less.
+        With all slices done first and all gathers last, every device receives just what it lacks, apart from
+        data that two all-to-alls forward.
         """
         moves: list[Move] = []
         state = self.start
@@ -189,7 +201,21 @@ class Problem:
                 move = self._reduce_all(state)
             moves.append(move)
             state = move.after
-        return moves, best and sum(m.kind == "all_to_all" for m in moves) <= 1
+        return self._as_permute(moves), best
+
+    def _as_permute(self, moves: list[Move]) -> list[Move]:
+        """Several all-to-alls that only change who holds which digit are one permutation, if cheaper."""
+        run = [m for m in moves if m.kind == "all_to_all"]
+        if len(run) < 2 or any(isinstance(status, str) for status in run[0].before):
+            return moves
+        before, after = run[0].before, run[-1].after
+        at = moves.index(run[0])
+        if moves[at : at + len(run)] != run or self.places(before) != self.places(after):
+            return moves
+        group = tuple(i for i in range(len(before)) if before[i] != after[i])
+        if self.cost("permute", before, 1) > self.total(run)[0]:
+            return moves
+        return [*moves[:at], Move("permute", group, before, after), *moves[at + len(run) :]]
 
     def _reduce_all(self, state: State) -> Move:
         group = tuple(
@@ -208,7 +234,8 @@ class Problem:
         came: dict[State, tuple[Cost, Move | None]] = {self.start: ((0, 0), None)}
         heap: list[tuple[int, int, int, State]] = [(self._left(self.start), 0, next(counter), self.start)]
         closed: set[State] = set()
-        while heap:
+        tried = 0
+        while heap and tried < EFFORT:
             *_, state = heapq.heappop(heap)
             if state == self.goal:
                 return self._path(came, state)
@@ -217,6 +244,7 @@ class Problem:
             closed.add(state)
             (sent, steps), _ = came[state]
             for kind, group, after in self._next(state, options):
+                tried += 1
                 n = math.prod(self.items[i].n for i in group)
                 cost = (sent + self.cost(kind, state, n), steps + 1)
                 estimate = (cost[0] + self._left(after), cost[1] + (after != self.goal))
@@ -235,32 +263,65 @@ class Problem:
         return out[::-1]
 
     def _left(self, state: State) -> int:
-        """Scaled elements that some device still has to receive, at least."""
-        if any(isinstance(status, str) for status in state):
-            return 0
-        useful = self.local(state)
-        for item, status in zip(self.items, state, strict=True):
-            if status != item.goal and isinstance(item.goal, tuple):
-                useful //= item.n
-        return max(0, self.local(self.goal) - useful)
+        """Scaled elements that a device still has to send, at least.
+
+        Digits that end replicated are gathered; those that end elsewhere take an exchange each (two, if their
+        period cannot change directly), or one permutation for all; and arrays are never smaller than after
+        all slices.
+        """
+        size = self.local(state)
+        gathered, exchanged = 1, 0
+        for i, (item, status) in enumerate(zip(self.items, state, strict=True)):
+            if status == item.goal:
+                continue
+            if not isinstance(status, tuple):
+                if isinstance(item.goal, tuple):
+                    size //= item.n
+            elif item.goal is None:
+                gathered *= item.n
+            else:
+                hard = (i, status) in self._hard
+                exchanged += (2 if hard else 1) * (self.scale - self.scale // item.n)
+        return size * (gathered - 1) + min(size, size * exchanged // self.scale)
 
     def _options(self) -> list[list[Place]]:
-        places: dict[int, dict[Place, None]] = {}
-        for item in self.items:
-            for status in (item.start, item.goal):
-                if isinstance(status, tuple):
-                    places.setdefault(item.n, {})[status] = None
+        """For each item the places it may take on the way: those in use at the ends, and their neighbours."""
+        used = [
+            (status[0], status[1], item.n)
+            for item in self.items
+            for status in (item.start, item.goal)
+            if isinstance(status, tuple)
+        ]
         out = []
         for i, item in enumerate(self.items):
-            mine = list(places.get(item.n, ()))
+            mine: dict[Place, None] = {}
+            goal = item.goal
+            for dim, period, n in used:
+                for near in (period, period // n, period * item.n):
+                    fits = self.shape[dim] % near == 0 and near % item.n == 0
+                    if fits and self._alone(dim, (near, item.n)):
+                        mine[dim, near] = None
+            if isinstance(goal, tuple):
+                for dim, near in [*mine, item.start] if isinstance(item.start, tuple) else mine:
+                    if dim == goal[0] and not self._alone(dim, (near, item.n), (goal[1], item.n)):
+                        self._hard.add((i, (dim, near)))
             if (
                 isinstance(item.start, tuple)
                 and isinstance(item.goal, tuple)
                 and item.start[0] == item.goal[0]
             ):
-                mine += self._free_places(i)
-            out.append(mine)
+                mine.update((place, None) for place in self._free_places(i))
+            out.append(list(mine))
         return out
+
+    def _alone(self, dim: int, *digits: tuple[int, int]) -> bool:
+        """Whether digits fit on `dim` beside those that stay."""
+        limit = self.shape[dim]
+        for period, n in sorted([*self.fixed[dim], *digits], reverse=True):
+            if limit % period:
+                return False
+            limit = period // n
+        return True
 
     def _free_places(self, i: int) -> Iterator[Place]:
         """The minor-most place of every other dimension, out of the way of all places in use."""
@@ -278,23 +339,41 @@ class Problem:
                 yield dim, limit
 
     def _next(self, state: State, options: list[list[Place]]) -> Iterator[tuple[str, tuple[int, ...], State]]:
+        """Moves worth trying: a free way to the goal is taken, and alternatives only where there is none."""
         partial = [i for i, status in enumerate(state) if isinstance(status, str)]
+        straight: list[tuple[str, tuple[int, ...], State]] = []
+        blocked: list[int] = []
+        for i, item in enumerate(self.items):
+            if state[i] == item.goal or (item.goal is None and isinstance(state[i], str)):
+                continue
+            step = self.moves_to(state, i, item.goal)
+            if step is None:
+                blocked.append(i)
+            elif step[0] in ("shard", "reduce_scatter"):
+                # Smaller arrays make everything after this cheaper.
+                yield step[0], (i,), step[1]
+                return
+            else:
+                straight.append((step[0], (i,), step[1]))
+        yield from straight
         if partial:
-            straight = tuple(i for i in partial if not isinstance(self.items[i].goal, tuple))
-            for group in {straight, tuple(partial)}:
+            whole = tuple(i for i in partial if not isinstance(self.items[i].goal, tuple))
+            for group in dict.fromkeys((whole, tuple(partial))):
                 if group:
                     yield "all_reduce", group, tuple(None if i in group else s for i, s in enumerate(state))
-        for i, status in enumerate(state):
-            if isinstance(status, tuple):
+        for i in blocked:
+            if isinstance(state[i], tuple):
                 yield "all_gather", (i,), (*state[:i], None, *state[i + 1 :])
             for to in options[i]:
-                if to != status and (step := self.moves_to(state, i, to)) is not None:
+                if to != state[i] and (step := self.moves_to(state, i, to)) is not None:
                     yield step[0], (i,), step[1]
-        if not partial:
-            if self.places(state) == self.places(self.goal):
-                yield "permute", tuple(i for i, s in enumerate(state) if s != self.goal[i]), self.goal
-            elif (after := self._exchange(state)) != state:
-                yield "permute", tuple(i for i, s in enumerate(state) if s != after[i]), after
+        if partial:
+            return
+        after = [self.goal]
+        if self.places(state) != self.places(self.goal):
+            after = [s for s in dict.fromkeys((self._exchange(state), self._reorder(state))) if s != state]
+        for to_state in after:
+            yield "permute", tuple(i for i, s in enumerate(state) if s != to_state[i]), to_state
 
     def places(self, state: State) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The digits per dimension whoever holds them, neighbours merged; equal: a permutation will do."""
@@ -317,6 +396,37 @@ class Problem:
                     if after[j] == item.goal and other.n == item.n:
                         after[i], after[j] = after[j], after[i]
                         break
+        return tuple(after)
+
+    @staticmethod
+    def _on(status: Status, dim: int) -> bool:
+        return isinstance(status, tuple) and status[0] == dim
+
+    def _reorder(self, state: State) -> State:
+        """The state after a device permutation within each run of neighbouring digits, to fit the goal."""
+        after = list(state)
+        for dim in range(len(self.shape)):
+            held = [(s[1], i) for i, s in enumerate(state) if isinstance(s, tuple) and s[0] == dim]
+            held.sort(reverse=True)
+            runs: list[list[int]] = []
+            end = 0
+            for period, i in held:
+                if period != end:
+                    runs.append([])
+                runs[-1].append(i)
+                end = period // self.items[i].n
+            for run in runs:
+                at: int = state[run[0]][1]  # type: ignore[index,assignment]
+                wanted = {self.items[i].goal: i for i in run}
+                others = {i for i in run if not self._on(self.items[i].goal, dim)}
+                left = list(run)
+                while left:
+                    i = wanted.get((dim, at), -1)
+                    if i not in left:
+                        i = next((j for j in left if j in others), left[0])
+                    left.remove(i)
+                    after[i] = (dim, at)
+                    at //= self.items[i].n
         return tuple(after)
 
 

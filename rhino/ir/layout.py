@@ -1,9 +1,10 @@
 """Layouts: where the elements of a tensor live on a mesh.
 
-A layout says for every mesh *atom* (prime-sized sub-axis) one of: replicated; partial with a reduction kind; or
-a *digit* of one tensor dimension. A digit ``(axis, period)`` on a dimension of extent E, with ``n = axis.size``,
-``n | period`` and ``period | E``, puts index ``i`` on coordinate ``(i mod period) // (period / n)``. A period
-equal to the extent is the contiguous block split, smaller periods are strided.
+A layout says for every mesh *atom* (prime-sized sub-axis) one of: replicated; partial with a reduction kind;
+or a *digit* of one tensor dimension. A digit ``(axis, period)`` on a dimension of extent E, with
+``n = axis.size``, ``n | period`` and ``period | E``, puts index ``i`` on coordinate
+``(i mod period) // (period / n)``. A period equal to the extent is the contiguous block split, smaller
+periods are strided.
 
 Several digits on one dimension are kept major to minor; each next period must divide the previous digit's
 chunk (``period / n``): together they read as digits of a mixed-radix number, and all shards are equal.
@@ -147,11 +148,11 @@ class Layout:
         for dim, (extent, digits) in enumerate(zip(shape, self.dims, strict=True)):
             limit = extent
             for digit in digits:
-                name = digit.axis.name
-                if digit.period <= 0 or digit.period % digit.axis.size:
-                    return f"dim {dim}: axis '{name}' of size {digit.axis.size} does not divide period {digit.period}"
-                if limit % digit.period:
-                    return f"dim {dim} of extent {extent}: period {digit.period} of axis '{name}' does not divide {limit}"
+                name, size, period = digit.axis.name, digit.axis.size, digit.period
+                if period <= 0 or period % size:
+                    return f"dim {dim}: axis '{name}' of size {size} does not divide period {period}"
+                if limit % period:
+                    return f"dim {dim} of {extent}: period {period} of axis '{name}' does not divide {limit}"
                 limit = digit.chunk
         for _, kind in self.partial:
             if kind not in PARTIAL_KINDS:
@@ -167,7 +168,7 @@ class Layout:
             raise LayoutError(why)
 
     def local_period(self, dim: int, digit: Digit) -> int:
-        """The period of `digit` in the array from which the *minor* digits of the same dim are already removed."""
+        """The period of `digit` in the array that the *minor* digits of the same dim have already shrunk."""
         minor = math.prod(d.axis.size for d in self.dims[dim] if d.period < digit.period)
         return digit.period // minor
 

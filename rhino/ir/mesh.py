@@ -33,7 +33,7 @@ class AxisRef:
 
 @dataclass(frozen=True)
 class Mesh:
-    """A named, ordered list of axes with their sizes. Raises MeshError if names repeat or a size is below 1."""
+    """A named, ordered list of axes with sizes. Raises MeshError if names repeat or a size is below 1."""
 
     axes: tuple[tuple[str, int], ...]
 
@@ -60,7 +60,9 @@ class Mesh:
         for part in text.split(","):
             match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*", part)
             if match is None:
-                raise MeshError(f"cannot read '{part}' in mesh '{text}'", remedy="write it like dp=2,tp=4 or 2x4")
+                raise MeshError(
+                    f"cannot read '{part}' in mesh '{text}'", remedy="write it like dp=2,tp=4 or 2x4"
+                )
             axes.append((match[1], int(match[2])))
         if len(axes) > 3:
             raise MeshError(f"mesh '{text}' has {len(axes)} axes", remedy="use at most three")
@@ -126,7 +128,10 @@ class Mesh:
         groups: dict[int, list[int]] = {}
         for device in range(self.size):
             groups.setdefault(self.coordinate(device, rest), []).append(device)
-        return tuple(tuple(sorted(g, key=lambda d: self.coordinate(d, refs))) for _, g in sorted(groups.items()))
+        return tuple(
+            tuple(sorted(group, key=lambda d: self.coordinate(d, refs)))
+            for _, group in sorted(groups.items())
+        )
 
     def devices(self) -> Iterator[int]:
         return iter(range(self.size))

@@ -1,13 +1,14 @@
 """Rules of the ops whose sharding is digit arithmetic: reshape, transpose, broadcast, slice, concat, pad, ...
 
-Each function returns a complete factor `Rule`: whatever digit the op can carry without communication lies inside
-one factor, everything else falls into a ``whole`` factor or between two, and is refused. Why this is complete:
+Each function returns a complete factor `Rule`: whatever digit the op can carry without communication lies
+inside one factor, everything else falls into a ``whole`` factor or between two, and is refused. The reasons:
 
-* *Reshape.* In row-major order a digit of period P on dimension d owns flat element f by ``(f mod E) // (E / n)``
-  with ``E = P * (product of the extents minor to d)``; E and n name no dimension. With ``[A, B]`` the place
-  values that a dimension spans (A = product of minor extents, B = A * extent), the digit exists on source
-  dimension s and target dimension t exactly when ``lcm(As, At) * n | E | gcd(Bs, Bt)``. These intervals form a
-  divisibility chain along each shape, so each is one factor and the gaps between them are ``whole``.
+* *Reshape.* In row-major order a digit of period P on dimension d gives flat element f to
+  ``(f mod E) // (E / n)`` with ``E = P * (product of the extents minor to d)``; E and n name no dimension.
+  With ``[A, B]`` the place values that a dimension spans (A = product of minor extents, B = A * extent), the
+  digit exists on source dimension s and target dimension t exactly when
+  ``lcm(As, At) * n | E | gcd(Bs, Bt)``. These intervals form a divisibility chain along each shape, so each
+  is one factor, and the gaps between them are ``whole``.
 * *Slice* must remove the same local indices everywhere, hence whole periods; a stride eats a minor factor.
 * *Concat* and *pad* must add whole periods.
 """
@@ -66,7 +67,7 @@ def transpose_rule(shape: Sequence[int], perm: Sequence[int]) -> Rule:
 
 
 def broadcast_rule(src: Sequence[int], dst: Sequence[int], dims: Sequence[int]) -> Rule:
-    """Operand dimension i becomes result dimension ``dims[i]``; new and stretched dimensions may be split freely."""
+    """Operand dimension i becomes result dimension ``dims[i]``; new and stretched ones split freely."""
     out, sizes = _plain("o", dst)
     operand: list[tuple[str, ...]] = []
     for extent, at in zip(src, dims, strict=True):
@@ -88,7 +89,8 @@ def slice_rule(
     kinds: dict[str, str] = {}
     src: list[tuple[str, ...]] = []
     dst: list[tuple[str, ...]] = []
-    for i, (extent, a, b, step) in enumerate(zip(shape, start, limit, strides or [1] * len(shape), strict=True)):
+    steps = strides or [1] * len(shape)
+    for i, (extent, a, b, step) in enumerate(zip(shape, start, limit, steps, strict=True)):
         length = slice_extent(a, b, step)
         keep = math.gcd(extent // step, a // step, length) if extent % step == 0 and length else 1
         src.append(_dim(sizes, kinds, extent, (f"t{i}", None), (f"p{i}", keep), (f"w{i}", step)))
@@ -110,7 +112,7 @@ def local_slice(start: int, limit: int, stride: int, shards: int) -> tuple[int, 
 
 
 def concat_rule(shapes: Sequence[Sequence[int]], dim: int) -> Rule:
-    """Operands joined along `dim`: a digit passes if all operands carry it and its period divides every part."""
+    """Operands joined along `dim`: a digit passes if all carry it and its period divides every part."""
     rank = len(shapes[0])
     common, sizes = _plain("i", shapes[0])
     kinds: dict[str, str] = {}
@@ -136,14 +138,15 @@ def pad_rule(
 ) -> Rule:
     """`low`/`high` elements before and after (negative crops), `interior` between each two, per dimension.
 
-    `value` is the padding value if known: a partial sum passes only with 0, a partial product only with 0 or 1,
-    the idempotent kinds always. `value_operand`: the value is a second, scalar operand. See `local_pad`.
+    `value` is the padding value if known: a partial sum passes only with 0, a partial product only with 0 or
+    1, the idempotent kinds always. `value_operand`: the value is a second, scalar operand. See `local_pad`.
     """
     sizes: dict[str, int] = {}
     kinds: dict[str, str] = {}
     src: list[tuple[str, ...]] = []
     dst: list[tuple[str, ...]] = []
-    for i, (extent, lo, hi, gap) in enumerate(zip(shape, low, high, interior or [0] * len(shape), strict=True)):
+    gaps = interior or [0] * len(shape)
+    for i, (extent, lo, hi, gap) in enumerate(zip(shape, low, high, gaps, strict=True)):
         step, total = gap + 1, pad_extent(extent, lo, hi, gap)
         # Read backwards it is a strided slice of the result, which must consist of whole periods there.
         before, after = lo - lo % step, hi + lo % step + 1 - step
@@ -176,7 +179,7 @@ def local_pad(extent: int, low: int, high: int, interior: int, shards: int) -> t
 
 
 def reduce_rule(shape: Sequence[int], dims: Sequence[int], kind: str) -> Rule:
-    """Reduce `dims` away with `kind`; splitting them makes the result partial, and a partial of that kind passes."""
+    """Reduce `dims` away with `kind`; splitting them gives a partial, and a partial of that kind passes."""
     operand, sizes = _plain("i", shape)
     gone = {d % len(shape) for d in dims}
     kinds = {f: kind for d in gone for f in operand[d]}
@@ -203,7 +206,8 @@ def dot_rule(
     left, sizes = _plain("m", lhs)
     right, sizes_r = _plain("n", rhs)
     kinds: dict[str, str] = {}
-    for names, pairs in (("b", zip(batch_l, batch_r, strict=True)), ("k", zip(contract_l, contract_r, strict=True))):
+    batch, contract = zip(batch_l, batch_r, strict=True), zip(contract_l, contract_r, strict=True)
+    for names, pairs in (("b", batch), ("k", contract)):
         for i, (dl, dr) in enumerate(pairs):
             if lhs[dl] != rhs[dr]:
                 raise ValueError(f"dot of {list(lhs)} and {list(rhs)}: dims {dl} and {dr} differ")

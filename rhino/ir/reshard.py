@@ -81,7 +81,7 @@ def reshard_steps(shape: tuple[int, ...], a: Layout, b: Layout, mesh: Mesh) -> t
         return ()
     a.check(shape)
     b.check(shape)
-    items = items_of(a, b, mesh, grouped=True)
+    items = items_of(a, b, mesh)
     for item in items:
         if isinstance(item.goal, str):
             now = (
@@ -102,10 +102,13 @@ def reshard_steps(shape: tuple[int, ...], a: Layout, b: Layout, mesh: Mesh) -> t
         return steps
     found = problem.search(problem.total(moves))
     if found is not None:
+        moves = found
         steps = min(steps, _emit(problem, found, a, mesh), key=lambda s: _cost(s, shape, mesh))
-    if any(len(item.atoms) > 1 for item in items) and len(steps) > 1:
+    detours = {i for i, item in enumerate(items) if sum(i in move.items for move in moves) > 1}
+    if any(len(items[i].atoms) > 1 for i in detours):
         # Atoms that move alike may still have to part when the whole group has no direct way.
-        problem = Problem(shape, a, items_of(a, b, mesh, grouped=False), mesh)
+        parted = [one for i, item in enumerate(items) for one in (item.part() if i in detours else [item])]
+        problem = Problem(shape, a, parted, mesh)
         moves, best = problem.direct()
         if not best:
             moves = problem.search(problem.total(moves)) or moves

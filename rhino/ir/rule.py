@@ -1,14 +1,15 @@
 """Sharding rules: what splitting an op's iteration factors does to its operands and results.
 
-A rule is written like an einsum over *factors*: ``"b m k, b k n -> b m n"``. A dimension made of several factors
-is written in parentheses, major to minor: ``"b s (t h d) -> b s t h d"``. Each factor has a kind:
+A rule is written like an einsum over *factors*: ``"b m k, b k n -> b m n"``. A dimension made of several
+factors is written in parentheses, major to minor: ``"b s (t h d) -> b s t h d"``. Each factor has a kind:
 
 * ``pass``: may be split; the op runs unchanged on the pieces;
-* ``sum``, ``max``, ``min``, ``prod``, ``and``, ``or``: may be split, and results that lack the factor are then
-  partial with that kind;
+* ``sum``, ``max``, ``min``, ``prod``, ``and``, ``or``: may be split, and results that lack the factor are
+  then partial with that kind;
 * ``whole``: may not be split.
 
-A factor that appears in results only (a broadcast or an iota) may be split freely: every device makes its part.
+A factor that appears in results only (a broadcast or an iota) may be split freely: every device makes its
+part.
 `linear` lists groups of operands through which a partial sum may pass when exactly the operands of one group
 are partial; `carries` says the same for any kind (a maximum carries partial max); `structural` ops (reshape,
 transpose, concat, ...) let a partial of any kind through when all their operands are partial.
@@ -32,7 +33,7 @@ REDUCTIONS = ("sum", "max", "min", "prod", "and", "or")
 
 @dataclass(frozen=True)
 class Split:
-    """One atom (or sub-axis) of the mesh taking a digit of one factor; `period` is counted inside the factor."""
+    """One atom (or sub-axis) of the mesh taking a digit of one factor; `period` counts inside the factor."""
 
     axis: AxisRef
     factor: str
@@ -75,7 +76,7 @@ class Rule:
         return frozenset(f for dims in self.results for dim in dims for f in dim if f not in in_operands)
 
     def locate(self, dims: Dims, factor: str) -> tuple[int, int] | None:
-        """``(dim, minor)``: the dimension that holds `factor` and the product of factors minor to it there."""
+        """``(dim, minor)``: the dimension that holds `factor`, the product of factors minor to it there."""
         for i, dim in enumerate(dims):
             if factor in dim:
                 return i, math.prod(self.sizes[g] for g in dim[dim.index(factor) + 1 :])
@@ -94,7 +95,7 @@ class Rule:
         return None
 
     def place(self, splits: Sequence[Split]) -> Placement:
-        """Layouts of all operands and results when the factors are split so; everything else is replicated."""
+        """Layouts of all operands and results when the factors are split so; all else is replicated."""
 
         def one(dims: Dims, result: bool) -> Layout:
             digits: list[list[Digit]] = [[] for _ in dims]
@@ -187,7 +188,7 @@ class Rule:
         return Split(atom, factor, period)
 
     def backward(self, results: Sequence[Layout]) -> tuple[Layout, ...] | str:
-        """Operand layouts under which the op yields `results` (digits only; partials are dropped), or why none."""
+        """Operand layouts under which the op yields `results` (digits only, no partials), or why none."""
         splits: dict[AxisRef, Split] = {}
         for layout, dims in zip(results, self.results, strict=True):
             for dim, digits in enumerate(layout.dims):

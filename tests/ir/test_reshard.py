@@ -58,10 +58,10 @@ def test_all_pairs_long(shape: tuple[int, ...], mesh: str) -> None:
     assert prove(shape, Mesh.parse(mesh)) > 0
 
 
-@pytest.mark.parametrize("shape", [(16, 8), (8, 4, 2), (48,)], ids=str)
+@pytest.mark.parametrize("shape", [(16, 8), (8, 4, 2), (24,)], ids=str)
 @pytest.mark.parametrize("mesh", ["2x2x2", "8", "2x4", "12"])
 def test_sampled_pairs(shape: tuple[int, ...], mesh: str) -> None:
-    assert prove(shape, Mesh.parse(mesh), sample=150) > 0
+    assert prove(shape, Mesh.parse(mesh), sample=100) > 0
 
 
 @pytest.mark.long
@@ -141,9 +141,17 @@ def test_a_free_dimension_saves_the_gather() -> None:
     assert kinds(a, b, (24, 3), mesh) == ["all_to_all", "all_to_all"]
 
 
+def test_handing_a_dimension_to_another_axis_moves_pieces_not_the_whole() -> None:
+    """dim 0 on tp=4, wanted on dp=2: one half of tp hands its place to dp, the other is gathered."""
+    a, b = block((0, TP)), block((0, DP))
+    assert kinds(a, b) == ["permute", "all_gather"]
+    local = 64 * 32 * 16 // 4
+    assert wire_bytes(reshard_steps(SHAPE, a, b, MESH), SHAPE, 1) == 2 * local  # gathering all of tp sends 3
+
+
 @pytest.mark.parametrize("mesh", ["2x2", "4", "2x3"])
 def test_bytes_are_sane(mesh: str) -> None:
-    """No dearer than reduce, gather, slice; free when only slices are asked for; the triangle holds for R."""
+    """No dearer than by way of replicated, no cheaper than what is lacking, free if only slices are asked."""
     m = Mesh.parse(mesh)
     shape = (12, 4)
     everything = list(simulate.layouts(shape, m, kinds=("sum",)))
