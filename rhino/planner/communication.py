@@ -1,0 +1,145 @@
+"""Time of collectives and of reshards on a cluster (seconds).
+
+A group of n devices on some mesh axes sits on k nodes with g members on each. With S the bytes of the whole
+tensor of the group, per device:
+
+* all-gather, reduce-scatter: ``(g - 1) / g * S`` inside the node and ``(k - 1) / k * S / g`` over its own network card;
+* all-reduce: twice that, in one kernel; never dearer than reduce-scatter then all-gather, never cheaper than either;
+* all-to-all: a share ``1 / n`` of the local array for every other member, by the level it crosses;
+* permute: the local array once, over the slowest level that any pair crosses.
+
+Levels work at the same time (NCCL pipelines the phases), so the slower one counts; latencies add. A local slice
+costs a launch, so no step is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rhino.ir.layout import Digit, Layout
+from rhino.ir.mesh import AxisRef, Mesh
+from rhino.ir.reshard import Step, reshard_steps
+from rhino.planner.cluster import Cluster
+
+#: One step with the bytes of its local operand at item size 1: (kind, members per node, nodes, bytes).
+Move = tuple[str, int, int, float]
+
+
+class Communication:
+    """Times on one cluster and one mesh; remembers what it has worked out."""
+
+    def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
+        self.cluster = cluster
+        self.mesh = mesh
+        self._spread: dict[tuple[AxisRef, ...], tuple[int, int]] = {}
+        self._moves: dict[object, tuple[Move, ...]] = {}
+        self._times: dict[Move, float] = {}
+
+    def spread(self, axes: tuple[AxisRef, ...]) -> tuple[int, int]:
+        """``(members per node, nodes)`` of the groups on `axes` (the fullest node, the first group)."""
+        if axes not in self._spread:
+            nodes = [d // self.cluster.devices_per_node for d in self.mesh.groups(axes)[0]]
+            self._spread[axes] = max(nodes.count(node) for node in set(nodes)), len(set(nodes))
+        return self._spread[axes]
+
+    def step_time(self, step: Step, shape: Sequence[int], itemsize: int) -> float:
+        """Time of one step on a tensor of global `shape`."""
+        kind, g, k, size = self._move(step, shape)
+        return self.time(kind, g, k, size * itemsize)
+
+    def reshard_time(self, shape: tuple[int, ...], itemsize: int, a: Layout, b: Layout) -> float:
+        """Time to take a tensor from layout `a` to `b`; infinite when nothing leads there (to a new partial)."""
+        if a == b:
+            return 0.0
+        if b.partial and not set(b.partial) <= set(a.partial):
+            return math.inf
+        key, scale = _canonical(shape, a, b)
+        moves = self._moves.get(key)
+        if moves is None:
+            small, a, b = key
+            moves = tuple(self._move(step, small) for step in reshard_steps(small, a, b, self.mesh))
+            self._moves[key] = moves
+        return sum(self.time(kind, g, k, size * scale * itemsize) for kind, g, k, size in moves)
+
+    def time(self, kind: str, g: int, k: int, size: float) -> float:
+        """Time of a collective on groups of `g` members on each of `k` nodes; `size`: bytes of the local operand."""
+        key = (kind, g, k, size)
+        if key not in self._times:
+            self._times[key] = self._time(kind, g, k, size)
+        return self._times[key]
+
+    def _time(self, kind: str, g: int, k: int, size: float) -> float:
+        if kind == "shard" or g * k == 1:
+            return self.cluster.hardware.launch
+        n = g * k
+        if kind == "all_reduce":
+            low = self._time("reduce_scatter", g, k, size)
+            high = self._time("all_gather", g, k, size / n)
+            own = self._lines(kind, g, k, 2 * (g - 1) / g * size, 2 * (k - 1) / k * size / g)
+            return min(max(own, low, high), low + high)
+        if kind in ("all_gather", "reduce_scatter"):
+            whole = size * n if kind == "all_gather" else size
+            return self._lines(kind, g, k, (g - 1) / g * whole, (k - 1) / k * whole / g)
+        if kind == "all_to_all":
+            return self._lines(kind, g, k, (g - 1) / n * size, (n - g) / n * size)
+        if k > 1:
+            return self._lines(kind, 1, k, 0.0, size)
+        return self._lines(kind, g, 1, size, 0.0)
+
+    def _lines(self, kind: str, g: int, k: int, inner: float, outer: float) -> float:
+        """Fastest protocol inside the node, joined with the fastest between nodes."""
+        levels: list[list[tuple[float, float]]] = []
+        if g > 1 and inner >= 0:
+            lines = self.cluster.hardware.inner.lines[kind]
+            levels.append([(x.latency + x.per_hop * (g - 1), inner / x.bandwidth) for x in lines])
+        if k > 1:
+            lines = self.cluster.hardware.outer.lines[kind]
+            levels.append([(x.latency + x.per_hop * math.log2(k), outer / x.bandwidth) for x in lines])
+        if len(levels) == 1:
+            return min(latency + transfer for latency, transfer in levels[0])
+        return min(la + lb + max(ta, tb) for la, ta in levels[0] for lb, tb in levels[1])
+
+    def _move(self, step: Step, shape: Sequence[int]) -> Move:
+        size = float(math.prod(step.before.local_shape(shape)))
+        if step.kind == "shard":
+            return "shard", 1, 1, size
+        if step.kind == "permute":
+            per = self.cluster.devices_per_node
+            crosses = any(s // per != t // per for s, t in step.pairs)
+            return ("permute", 1, 2, size) if crosses else ("permute", 2, 1, size)
+        return (step.kind, *self.spread(step.axes), size)
+
+
+def _canonical(shape: Sequence[int], a: Layout, b: Layout) -> tuple[tuple[tuple[int, ...], Layout, Layout], int]:
+    """The smallest tensor that is resharded in the same way, and how many elements stand for one of its own.
+
+    A dimension no digit cuts only makes every piece larger, and so does a common divisor of a dimension's
+    extent, periods and chunks.
+    """
+    dims: list[tuple[int, tuple[Digit, ...], tuple[Digit, ...]]] = []
+    scale = 1
+    for extent, xs, ys in zip(shape, a.dims, b.dims, strict=True):
+        if not xs and not ys:
+            scale *= extent
+            continue
+        unit = extent
+        for axis, period in (*xs, *ys):
+            unit = math.gcd(unit, period // axis.size)
+        scale *= unit
+        dims.append(
+            (
+                extent // unit,
+                tuple(Digit(axis, period // unit) for axis, period in xs),
+                tuple(Digit(axis, period // unit) for axis, period in ys),
+            )
+        )
+    dims.sort()
+    return (
+        (
+            tuple(d[0] for d in dims),
+            Layout(tuple(d[1] for d in dims), a.partial),
+            Layout(tuple(d[2] for d in dims), b.partial),
+        ),
+        scale,
+    )

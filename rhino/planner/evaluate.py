@@ -1,0 +1,62 @@
+"""Cost of a placed module: the final word on every plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from rhino.dialects import signature
+from rhino.dialects.dist.layouts import read_layouts
+from rhino.dialects.dist.mesh import mesh_of
+from rhino.dialects.dist.reshard import ReshardOp
+from rhino.dialects.hlo.base import HloOp
+from rhino.ir import types
+from rhino.ir.layout import Layout
+from rhino.ir.rule import Placement
+from rhino.planner.cluster import Cluster
+from rhino.planner.communication import Communication
+from rhino.planner.cost import VIEWS, op_time, shards_of
+from rhino.planner.graph import Kind, kind_of
+from rhino.planner.tally import KEPT, Item, PlanCost, tally
+
+
+def evaluate_plan(module: ModuleOp, cluster: Cluster) -> PlanCost:
+    """Cost of a placed module on a cluster, every reshard op counted once. The final word on every plan."""
+    mesh = mesh_of(module)
+    func = signature.main_of(module)
+    communication = Communication(cluster, mesh)
+    layouts = read_layouts(func, mesh)
+    number: dict[SSAValue, int] = {value: i for i, value in enumerate(layouts)}
+    kept = {slot.alias for slot in signature.results(func)}
+    arguments = [
+        (number[argument], local_size(argument, layouts[argument]), i in kept or slot.role in KEPT)
+        for i, (argument, slot) in enumerate(zip(func.args, signature.arguments(func), strict=True))
+    ]
+    kinds: dict[Hashable, Kind] = {}
+    items: list[Item] = []
+    for op in func.body.block.ops:
+        reads = tuple(number[o] for o in op.operands if o in number)
+        writes = tuple((number[r], local_size(r, layouts[r])) for r in op.results)
+        if isinstance(op, ReshardOp):
+            type, before = types.type_of(op.operands[0]), layouts[op.operands[0]]
+            shape, size = tuple(type.get_shape()), types.itemsize(type.element_type)
+            seconds = communication.reshard_time(shape, size, before, layouts[op.results[0]])
+            items.append(Item(seconds, True, reads, writes))
+        elif isinstance(op, HloOp):
+            placement = Placement(
+                tuple(layouts[o] for o in op.operands), tuple(layouts[r] for r in op.results)
+            )
+            kind = kind_of(op, kinds)
+            seconds = op_time(cluster.hardware, kind, placement, shards_of(placement))
+            items.append(Item(seconds, False, reads, writes, kind.name in VIEWS))
+    returned = signature.return_of(func).operands
+    ends = [(number[v], s.alias) for v, s in zip(returned, signature.results(func), strict=True)]
+    return tally(items, arguments, ends)
+
+
+def local_size(value: SSAValue, layout: Layout) -> int:
+    """Bytes of a value on one device."""
+    return types.itemsize(types.element_of(value)) * math.prod(layout.local_shape(types.shape_of(value)))

@@ -1,0 +1,159 @@
+"""One cost function network for the whole step, and back from an assignment to a decision.
+
+Variables: every op that does not simply follow its users, every argument, and a *hub* for every value that is read
+more than once. A hub picks one layout in which the value is made available to all its users: the value is brought
+there once, and every user starts from there. So what users share is paid once. Costs: op times; edges: reshard
+times. The new value of an argument (a parameter, an optimizer state) ends in the argument's own layout, because it
+is the next step's argument; the loss and other outputs end replicated; a gradient ends like its parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rhino.ir.layout import Layout
+from rhino.planner.candidates import Candidate
+from rhino.planner.graph import Graph
+from rhino.planner.solver import Problem
+from rhino.planner.space import Space, Spread
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A complete choice: a candidate per op (None where it follows), a layout per argument, a layout per hub."""
+
+    nodes: tuple[Candidate | None, ...]
+    arguments: tuple[Layout, ...]
+    hubs: dict[int, Layout]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A user of a value: the variable whose strategy says which layout it wants, or a fixed layout."""
+
+    variable: int | None
+    spread: Spread | None
+    layout: Layout | None
+
+
+def result_argument(graph: Graph, result: int) -> int | None:
+    """The argument whose layout a result of `@main` must have, or None when it must be replicated."""
+    slot = graph.results[result]
+    if slot.alias is not None:
+        return slot.alias
+    if slot.role == "gradient" and slot.of is not None:
+        return graph.argument_of(slot.of)
+    return None
+
+
+class Network:
+    """Builds the problem of a plan space; `decide` and `assign` translate between assignments and decisions."""
+
+    def __init__(self, space: Space, regions: Sequence[int] | None = None) -> None:
+        """`regions` names for every op one whose decision it shares (see `rhino.planner.regions`)."""
+        self.space = space
+        self.graph = space.graph
+        self._costs: list[np.ndarray] = []
+        self._edges: dict[tuple[int, int], np.ndarray] = {}
+        self.node_variables: list[int | None] = []
+        self.argument_variables: list[int] = []
+        self.hubs: dict[int, tuple[int, Spread]] = {}
+        for spread in space.arguments:
+            self.argument_variables.append(self._variable(np.zeros(spread.size)))
+        for index, made in enumerate(space.sets):
+            leader = index if regions is None else regions[index]
+            if made is None:
+                self.node_variables.append(None)
+            elif leader == index:
+                self.node_variables.append(self._variable(made.times))
+            else:
+                variable = self.node_variables[leader]
+                assert variable is not None
+                self._unary(variable, made.times)
+                self.node_variables.append(variable)
+        self._demands: list[list[Demand]] = [self.demands(v) for v in range(len(self.graph.values))]
+        for value in range(len(self.graph.values)):
+            self._connect(value)
+        self.problem = Problem(tuple(self._costs), tuple((i, j, t) for (i, j), t in self._edges.items()))
+
+    def source(self, value: int) -> tuple[int, Spread] | None:
+        """The variable that decides a value's layout and the layouts it gives, or None when the value follows."""
+        at = self.graph.values[value]
+        if at.producer is None:
+            return self.argument_variables[value], self.space.arguments[value]
+        made = self.space.sets[at.producer]
+        variable = self.node_variables[at.producer]
+        return None if made is None or variable is None else (variable, made.results[at.port])
+
+    def demands(self, value: int) -> list[Demand]:
+        """All users of a value; users that want the same layouts by the same decision count once."""
+        at = self.graph.values[value]
+        whole = Layout.replicated(len(at.shape))
+        out = []
+        for user, position in at.uses:
+            made = self.space.sets[user]
+            if made is None:
+                out.append(Demand(None, None, whole))
+            else:
+                out.append(Demand(self.node_variables[user], made.operands[position], None))
+        for result in at.returns:
+            argument = result_argument(self.graph, result)
+            if argument is None:
+                out.append(Demand(None, None, whole))
+            else:
+                out.append(Demand(self.argument_variables[argument], self.space.arguments[argument], None))
+        return list(dict.fromkeys(out))
+
+    def _variable(self, costs: np.ndarray) -> int:
+        self._costs.append(costs)
+        return len(self._costs) - 1
+
+    def _connect(self, value: int) -> None:
+        source, demands = self.source(value), self._demands[value]
+        if source is None or not demands:
+            return
+        shop, at = self.space.shop, self.graph.values[value]
+        variable, spread = source
+        if len(demands) > 1:
+            layouts = dict.fromkeys(spread.layouts)
+            for demand in demands:
+                layouts.update(dict.fromkeys(demand.spread.layouts if demand.spread else [demand.layout]))
+            hub_spread = shop.spread(list(layouts))
+            hub = self._variable(np.zeros(hub_spread.size))
+            self.hubs[value] = hub, hub_spread
+            self._edge(variable, hub, shop.table(at.shape, at.itemsize, spread, hub_spread))
+            variable, spread = hub, hub_spread
+        for demand in demands:
+            if demand.spread is None or demand.variable is None:
+                assert demand.layout is not None
+                wanted = shop.spread([demand.layout])
+                self._unary(variable, shop.table(at.shape, at.itemsize, spread, wanted)[:, 0])
+                continue
+            self._edge(variable, demand.variable, shop.table(at.shape, at.itemsize, spread, demand.spread))
+
+    def _unary(self, variable: int, extra: np.ndarray) -> None:
+        if extra.any():
+            self._costs[variable] = self._costs[variable] + extra
+
+    def _edge(self, i: int, j: int, table: np.ndarray) -> None:
+        if i == j:
+            self._unary(i, np.diagonal(table))
+        elif table.any():
+            key, table = ((i, j), table) if i < j else ((j, i), table.T)
+            known = self._edges.get(key)
+            self._edges[key] = table if known is None else known + table
+
+    def decide(self, assignment: Sequence[int]) -> Decision:
+        """The decision that an assignment stands for."""
+        nodes: list[Candidate | None] = []
+        for variable, made in zip(self.node_variables, self.space.sets, strict=True):
+            nodes.append(None if variable is None or made is None else made.candidates[assignment[variable]])
+        arguments = tuple(
+            spread.at(assignment[variable])
+            for variable, spread in zip(self.argument_variables, self.space.arguments, strict=True)
+        )
+        hubs = {value: spread.at(assignment[variable]) for value, (variable, spread) in self.hubs.items()}
+        return Decision(tuple(nodes), arguments, hubs)

@@ -1,0 +1,161 @@
+"""The plan space on one mesh: for every op its candidates with their times, for every argument its layouts.
+
+Everything is worked out once per distinct question (op kind and choices, pair of layout sets and shape) and shared
+by all equal ops, whatever layer they stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rhino.ir.layout import Layout
+from rhino.ir.mesh import AxisRef, Mesh
+from rhino.planner.candidates import (
+    Candidate,
+    Choice,
+    Mark,
+    Options,
+    argument_layouts,
+    candidates,
+    choices_for,
+    marks_for,
+)
+from rhino.planner.cluster import Cluster
+from rhino.planner.communication import Communication
+from rhino.planner.cost import op_time
+from rhino.planner.graph import Graph, Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """The layouts that a value has under the strategies of its owner: ``layouts[index[strategy]]``.
+
+    Equal spreads are one object, so that identity serves as a key.
+    """
+
+    layouts: tuple[Layout, ...]
+    index: np.ndarray
+
+    def at(self, strategy: int) -> Layout:
+        return self.layouts[int(self.index[strategy])]
+
+    @property
+    def size(self) -> int:
+        """Number of strategies."""
+        return len(self.index)
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateSet:
+    """The candidates of ops of one kind with equal choices: their times, and the layouts of every port."""
+
+    candidates: tuple[Candidate, ...]
+    times: np.ndarray
+    operands: tuple[Spread, ...]
+    results: tuple[Spread, ...]
+
+
+class Workshop:
+    """Makes and remembers candidate sets, layout sets and reshard tables for one cluster and mesh."""
+
+    def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
+        self.cluster = cluster
+        self.mesh = mesh
+        self.axes: tuple[AxisRef, ...] = tuple(mesh.axis(name) for name, _ in mesh.axes)
+        self.communication = Communication(cluster, mesh)
+        self._spreads: dict[tuple[tuple[Layout, ...], bytes], Spread] = {}
+        self._sets: dict[tuple[int, tuple[tuple[Choice, ...], ...]], tuple[Kind, CandidateSet]] = {}
+        self._arguments: dict[tuple[tuple[int, ...], tuple[tuple[Mark | None, ...], ...]], Spread] = {}
+        self._pairs: dict[tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], np.ndarray] = {}
+        self._tables: dict[tuple[tuple[int, ...], int, int, int], np.ndarray] = {}
+
+    def spread(self, layouts: Sequence[Layout]) -> Spread:
+        """The spread of a list of layouts, one per strategy."""
+        place: dict[Layout, int] = {}
+        index = np.array([place.setdefault(layout, len(place)) for layout in layouts], dtype=np.int32)
+        key = tuple(place), index.tobytes()
+        return self._spreads.setdefault(key, Spread(key[0], index))
+
+    def candidate_set(self, kind: Kind, choices: tuple[tuple[Choice, ...], ...]) -> CandidateSet:
+        """Candidates of an op of `kind` with ``choices[i]`` open to axis i."""
+        key = id(kind), choices
+        if key not in self._sets:
+            found = candidates(kind.rule, choices, self.axes)
+            times = [op_time(self.cluster.hardware, kind, c.placement, c.shards) for c in found]
+            made = CandidateSet(
+                found,
+                np.array(times),
+                tuple(self.spread([c.placement.operands[i] for c in found]) for i in range(len(kind.operands))),
+                tuple(self.spread([c.placement.results[i] for c in found]) for i in range(len(kind.results))),
+            )
+            self._sets[key] = kind, made  # the kind is kept alive: its identity is the key
+        return self._sets[key][1]
+
+    def argument(self, shape: tuple[int, ...], marks: tuple[tuple[Mark | None, ...], ...]) -> Spread:
+        """The layouts of an argument with ``marks[i]`` open to axis i."""
+        key = shape, marks
+        if key not in self._arguments:
+            self._arguments[key] = self.spread(argument_layouts(shape, marks, self.axes))
+        return self._arguments[key]
+
+    def table(self, shape: tuple[int, ...], itemsize: int, a: Spread, b: Spread) -> np.ndarray:
+        """Reshard times from every strategy of `a` to every strategy of `b`."""
+        key = shape, itemsize, id(a), id(b)
+        if key not in self._tables:
+            pairs = self._unique(shape, itemsize, a.layouts, b.layouts)
+            self._tables[key] = np.ascontiguousarray(pairs[np.ix_(a.index, b.index)])
+        return self._tables[key]
+
+    def _unique(
+        self, shape: tuple[int, ...], itemsize: int, a: tuple[Layout, ...], b: tuple[Layout, ...]
+    ) -> np.ndarray:
+        key = shape, itemsize, a, b
+        if key not in self._pairs:
+            time = self.communication.reshard_time
+            self._pairs[key] = np.array([[time(shape, itemsize, x, y) for y in b] for x in a])
+        return self._pairs[key]
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """Narrows a plan space: which choices an op keeps for an axis, which digits an argument keeps.
+
+    ``choices(op index, axis position, choices)`` and ``marks(argument index, axis position, marks)`` return what
+    stays. `layouts`, where given, also drops whole layouts of an argument.
+    """
+
+    choices: Callable[[int, int, tuple[Choice, ...]], tuple[Choice, ...]]
+    marks: Callable[[int, int, tuple[Mark | None, ...]], tuple[Mark | None, ...]]
+
+
+@dataclass
+class Space:
+    """Candidate sets per op (None for ops that follow their users) and spreads per argument."""
+
+    graph: Graph
+    shop: Workshop
+    sets: list[CandidateSet | None]
+    arguments: list[Spread]
+
+
+def build_space(graph: Graph, options: Options, shop: Workshop, restriction: Restriction | None = None) -> Space:
+    """The plan space of a program on the workshop's mesh, narrowed by a restriction."""
+    sets: list[CandidateSet | None] = []
+    for i, (node, choices) in enumerate(zip(graph.nodes, options.nodes, strict=True)):
+        if node.free:
+            sets.append(None)
+            continue
+        per_axis = tuple(choices_for(choices, axis) for axis in shop.axes)
+        if restriction is not None:
+            per_axis = tuple(restriction.choices(i, a, c) for a, c in enumerate(per_axis))
+        sets.append(shop.candidate_set(node.kind, per_axis))
+    arguments = []
+    for i, known in enumerate(options.arguments):
+        per_marks = tuple(marks_for(known, axis) for axis in shop.axes)
+        if restriction is not None:
+            per_marks = tuple(restriction.marks(i, a, m) for a, m in enumerate(per_marks))
+        arguments.append(shop.argument(graph.values[i].shape, per_marks))
+    return Space(graph, shop, sets, arguments)

@@ -1,0 +1,113 @@
+"""The one measure of a plan: step time and peak memory of what a device does, item by item.
+
+Time is the sum of all items (nothing overlaps yet). Memory is a liveness sweep: a buffer lives from the item that
+makes it to the last one that reads it; views live in their operand's buffer; what the step replaces (parameters,
+optimizer states) lives through the whole step, and its new value takes the same place when the old one is no longer
+read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Roles of arguments that are there before and after the step, whatever it reads of them.
+KEPT = frozenset({"parameter", "buffer", "state"})
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """Seconds of computation and of communication in a step, and the most bytes that a device holds at once."""
+
+    compute_s: float
+    comm_s: float
+    peak_memory_bytes: int
+
+    @property
+    def step_time_s(self) -> float:
+        return self.compute_s + self.comm_s
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing a device does.
+
+    Attributes:
+        time: seconds.
+        communication: whether it is a reshard.
+        reads: buffers it reads.
+        writes: ``(buffer, bytes)`` it makes.
+        view: its one result is a view of its first operand.
+    """
+
+    time: float
+    communication: bool
+    reads: tuple[int, ...]
+    writes: tuple[tuple[int, int], ...]
+    view: bool = False
+
+
+def tally(
+    items: Sequence[Item], arguments: Sequence[tuple[int, int, bool]], results: Sequence[tuple[int, int | None]]
+) -> PlanCost:
+    """Cost of a list of items.
+
+    Args:
+        items: in program order.
+        arguments: ``(buffer, bytes, kept)``; kept ones live through the whole step.
+        results: ``(buffer, argument position it replaces or None)``.
+    """
+    compute = math.fsum(item.time for item in items if not item.communication)
+    comm = math.fsum(item.time for item in items if item.communication)
+    return PlanCost(compute, comm, peak_memory(items, arguments, results))
+
+
+def peak_memory(
+    items: Sequence[Item], arguments: Sequence[tuple[int, int, bool]], results: Sequence[tuple[int, int | None]]
+) -> int:
+    """The liveness sweep of `tally`, in bytes."""
+    end = len(items)
+    root: dict[int, int] = {}
+    size: dict[int, int] = {}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for buffer, bytes_, kept in arguments:
+        root[buffer], size[buffer], first[buffer] = buffer, bytes_, 0
+        last[buffer] = end if kept else 0
+    read: dict[int, int] = {}
+    for at, item in enumerate(items):
+        for buffer in item.reads:
+            owner = root[buffer]
+            last[owner] = max(last[owner], at)
+            read[owner] = at
+        for buffer, bytes_ in item.writes:
+            if item.view and item.reads:
+                root[buffer] = root[item.reads[0]]
+                continue
+            root[buffer], size[buffer], first[buffer], last[buffer] = buffer, bytes_, at, at
+    for buffer, replaced in results:
+        owner = root[buffer]
+        last[owner] = end
+        if replaced is None:
+            continue
+        old = arguments[replaced][0]
+        if owner != old and read.get(old, -1) <= first[owner] and size[owner] == size[old]:
+            size[owner] = 0
+    line = np.zeros(end + 2, dtype=np.int64)
+    for buffer, bytes_ in size.items():
+        line[first[buffer]] += bytes_
+        line[last[buffer] + 1] -= bytes_
+    return int(np.cumsum(line).max())
+
+
+def describe(cost: PlanCost) -> Mapping[str, float | int]:
+    """The cost under the names that the JSON report uses."""
+    return {
+        "step_time_s": cost.step_time_s,
+        "compute_s": cost.compute_s,
+        "comm_s": cost.comm_s,
+        "peak_memory_bytes": cost.peak_memory_bytes,
+    }
