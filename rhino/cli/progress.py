@@ -50,7 +50,7 @@ def phase(title: str, total: int | None = None, *, quiet: bool = False) -> Itera
         watch.join()
     took = time.monotonic() - started
     if took > PATIENCE_S:
-        print(f"{title}: {took:.1f} s", file=stream or sys.stderr, flush=True)
+        print(f"{title}: {took:.1f} s", file=sys.stderr, flush=True)
 
 
 def _say(current: Phase, stop: threading.Event) -> None:
@@ -73,7 +73,14 @@ def _draw(current: Phase, stop: threading.Event) -> None:
     columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
     if current.total:
         columns.insert(2, MofNCompleteColumn())
-    with Progress(*columns, console=Console(file=current.stream), transient=True) as bar:
+    # What is printed meanwhile goes above the bar, unless it goes to a file.
+    with Progress(
+        *columns,
+        console=Console(file=current.stream),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+        redirect_stderr=sys.stderr.isatty(),
+    ) as bar:
         task = bar.add_task(current.title, total=current.total)
         while not stop.wait(0.1):
             bar.update(task, completed=current.done)

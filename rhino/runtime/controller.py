@@ -60,7 +60,9 @@ class Controller:
             elif port.slot.role in _KEPT:
                 whole = provide(port.slot.name)
                 _check(whole, port, ProgramError)
-                self._state[i] = cut(whole.detach(), port.layout, self.program.mesh, self.rank).to(self.device)
+                self._state[i] = cut(whole.detach(), port.layout, self.program.mesh, self.rank).to(
+                    self.device
+                )
 
     def step(self, batch: Mapping[str, torch.Tensor]) -> StepResult:
         """Run one step on a whole (global) batch, of which this rank takes its part.

@@ -93,7 +93,9 @@ def _compile(block: Block, context: Context) -> Executable:
     )
 
 
-def _last_uses(body: Sequence[Operation], last: Operation, number: dict[SSAValue, int]) -> dict[int, tuple[int, ...]]:
+def _last_uses(
+    body: Sequence[Operation], last: Operation, number: dict[SSAValue, int]
+) -> dict[int, tuple[int, ...]]:
     """For every op the slots that are dead after it; under -1 the arguments that nobody reads."""
     at = {slot: -1 for slot in number.values()}
     for i, op in enumerate(body):

@@ -71,13 +71,21 @@ class Worker:
         )
 
 
-def launch(command: Sequence[str], nproc: int, environment: Mapping[str, str] | None = None) -> None:
+def launch(
+    command: Sequence[str],
+    nproc: int,
+    environment: Mapping[str, str] | None = None,
+    started: float | None = None,
+) -> None:
     """Run `command` once per rank and wait. Standard output is the parent's, standard error of rank 0 too.
+
+    `started`: when the user's command began, in seconds since the epoch, for the ranks to count from.
 
     Raises the RhinoError of the rank that failed first (RunError naming the rank if it died without a word),
     after all other ranks have been stopped. KeyboardInterrupt stops all ranks too.
     """
     env = environment or os.environ
+    started = time.time() if started is None else started
     workers: list[Worker] = []
     with (
         tempfile.TemporaryDirectory(prefix="rhino-run-") as folder,
@@ -86,7 +94,7 @@ def launch(command: Sequence[str], nproc: int, environment: Mapping[str, str] | 
     ):
         try:
             for rank in range(nproc):
-                workers.append(_start(command, rank, nproc, listener, port, Path(folder), env))
+                workers.append(_start(command, rank, nproc, listener, port, Path(folder), env, started))
             failed = _watch(workers)
         finally:
             stop([w.process for w in workers])
@@ -102,11 +110,12 @@ def _start(
     port: int,
     folder: Path,
     environment: Mapping[str, str],
+    started: float,
 ) -> Worker:
     error_file = folder / f"rank{rank}.json"
     env = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // nproc)),
-        STARTED: repr(time.time()),
+        STARTED: repr(started),
         **_loopback(),
         **environment,
         "RANK": str(rank),

@@ -79,8 +79,13 @@ def compile_module(module: ModuleOp, world: World) -> RankProgram:
     outputs = signature.return_of(func).operands
     return RankProgram(
         mesh,
-        tuple(_port(s, types.type_of(v), mesh) for s, v in zip(signature.arguments(func), func.args, strict=True)),
-        tuple(_port(s, types.type_of(v), mesh) for s, v in zip(signature.results(func), outputs, strict=True)),
+        tuple(
+            _port(s, types.type_of(v), mesh)
+            for s, v in zip(signature.arguments(func), func.args, strict=True)
+        ),
+        tuple(
+            _port(s, types.type_of(v), mesh) for s, v in zip(signature.results(func), outputs, strict=True)
+        ),
         executable,
         communicator,
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhino.ir.errors import ProgramError
 from rhino.ir.optimizers import SGD, Adam, AdamW, Optimizer
 from rhino.runtime.state import materialise
+from rhino.runtime.tensors import to_numpy
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -54,3 +58,46 @@ class Reference:
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+
+def first_step(
+    model: nn.Module, loss: Loss, batch: Any, optimizer: Optimizer, *, widen: bool = False
+) -> dict[tuple[str, str], np.ndarray]:
+    """One step of plain PyTorch from zero optimizer state, by ``(role, name)``.
+
+    Holds the loss, the gradient of every parameter that needs one (zeros where the loss does not reach it, which
+    then are gradients to the optimizer too), the updated parameters, and the buffers after the forward pass.
+    `widen`: casts to narrower floats inside the model give float64. The model is changed.
+    """
+    with _Wide() if widen else nullcontext():
+        value = loss(model, batch)
+        value.backward()
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    for parameter in trained.values():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    out = {("loss", "loss"): to_numpy(value)}
+    out.update(
+        {("gradient", name): to_numpy(p.grad).copy() for name, p in trained.items() if p.grad is not None}
+    )
+    torch_optimizer(optimizer, trained.values()).step()
+    out.update({("parameter", name): to_numpy(p) for name, p in trained.items()})
+    out.update({("buffer", name): to_numpy(b) for name, b in model.named_buffers()})
+    return out
+
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class _Wide(TorchDispatchMode):
+    """Every dtype argument of an op that names a narrower float names float64 instead."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = {
+            k: torch.float64 if isinstance(v, torch.dtype) and v in _NARROW else v
+            for k, v in (kwargs or {}).items()
+        }
+        args = tuple(torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args)
+        return func(*args, **kwargs)

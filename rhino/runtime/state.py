@@ -142,7 +142,9 @@ def materialise(model: nn.Module, *, seed: int = 0) -> nn.Module:
         if id(tensor) not in done:
             value = provide(name)
             is_parameter = isinstance(tensor, nn.Parameter)
-            done[id(tensor)] = nn.Parameter(value, requires_grad=tensor.requires_grad) if is_parameter else value
+            done[id(tensor)] = (
+                nn.Parameter(value, requires_grad=tensor.requires_grad) if is_parameter else value
+            )
         path, _, leaf = name.rpartition(".")
         module = model.get_submodule(path)
         target = module._parameters if leaf in module._parameters else module._buffers

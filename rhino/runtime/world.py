@@ -17,6 +17,11 @@ from rhino.runtime.collectives import backend_for, lost_contact
 from rhino.runtime.launch import LISTEN_FD
 
 
+_SHARED = "rhino/program"
+#: How long ranks wait for rank 0 to plan.
+PLANNING = timedelta(hours=2)
+
+
 @dataclass(frozen=True)
 class World:
     """Where this process stands among all of them."""
@@ -25,19 +30,21 @@ class World:
     size: int
     device: torch.device
     timeout: timedelta
+    store: dist.Store | None = None
 
-    def share_text(self, text: str | None) -> str:
-        """Rank 0's text, on every rank. `text` is None on all ranks but 0."""
-        if self.size == 1:
+    def share(self, text: str | None) -> str:
+        """Rank 0's text, on every rank; `text` is None on all ranks but 0. Waits as long as planning may take."""
+        if self.store is None:
             assert text is not None
             return text
-        box = [text]
+        if text is not None:
+            self.store.set(_SHARED, text)
+            return text
         try:
-            dist.broadcast_object_list(box, src=0, device=self.device)
+            self.store.wait([_SHARED], PLANNING)
         except RuntimeError as error:
             raise lost_contact("waiting for the plan of rank 0", self.rank, None, error) from error
-        assert box[0] is not None
-        return box[0]
+        return self.store.get(_SHARED).decode()
 
     def check(self, mesh: Mesh) -> None:
         """Raise RunError unless there is one rank per device of the mesh."""
@@ -70,34 +77,34 @@ def join_world(timeout: timedelta = timedelta(minutes=5)) -> Iterator[World]:
     device = local_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    world = World(rank, size, device, timeout)
-    if size == 1 or dist.is_initialized():
-        yield world
+    if size == 1:
+        yield World(rank, size, device, timeout)
         return
     try:
-        if LISTEN_FD in os.environ:
-            dist.init_process_group(
-                backend_for(device),
-                store=_store(rank, size, timeout),
-                rank=rank,
-                world_size=size,
-                timeout=timeout,
-            )
-        else:
-            dist.init_process_group(backend_for(device), timeout=timeout)
+        store = _store(rank, size, timeout)
+        dist.init_process_group(
+            backend_for(device),
+            store=dist.PrefixStore("groups", store),
+            rank=rank,
+            world_size=size,
+            timeout=timeout,
+        )
     except (RuntimeError, ValueError) as error:
         raise RunError(
             f"rank {rank} of {size} could not reach the others: {str(error).splitlines()[0]}",
             remedy="start it with `rhino run --nproc N` or torchrun, which set MASTER_ADDR and MASTER_PORT",
         ) from error
     try:
-        yield world
+        yield World(rank, size, device, timeout, store)
     finally:
         dist.destroy_process_group()
 
 
 def _store(rank: int, size: int, timeout: timedelta) -> dist.Store:
-    """The rendezvous of a run that `rhino.runtime.launch` started: rank 0 inherited its listening socket."""
+    """The rendezvous: torchrun's, or that of a run which `launch` started (rank 0 inherited its listening socket)."""
+    if LISTEN_FD not in os.environ:
+        store, _, _ = next(iter(dist.rendezvous("env://", timeout=timeout)))
+        return store
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank == 0:
         fd = int(os.environ[LISTEN_FD])

@@ -13,6 +13,7 @@ from rhino.runtime.torch_ops import TABLE
 from torch_op_cases import CASES as MORE_CASES
 from torch_op_check import FLOATS, INTEGERS, draw, run
 
+
 def _unary(method: str, names: Sequence[str], positive: bool = False) -> Callable[[], None]:
     def case() -> None:
         for name in names:
@@ -51,7 +52,9 @@ def _extremes(method: str, amounts: Sequence[int] | None = None) -> Callable[[],
 def _powers() -> None:
     _binary("pow", FLOATS, positive=True)()
     for name in INTEGERS:
-        x, y = (a.reshape(-1).astype(name.replace("i", "int")) for a in np.meshgrid(range(-3, 4), range(-3, 4)))
+        x, y = (
+            a.reshape(-1).astype(name.replace("i", "int")) for a in np.meshgrid(range(-3, 4), range(-3, 4))
+        )
         run(lambda b, x, y: b.pow(x, y), [x, y])
 
 
@@ -121,7 +124,11 @@ def _broadcast() -> None:
 
 def _slice() -> None:
     x = draw("i32", (6, 7), 1)
-    for start, limit, strides in (((1, 2), (5, 7), (1, 1)), ((0, 0), (6, 7), (2, 3)), ((2, 3), (2, 7), (1, 1))):
+    for start, limit, strides in (
+        ((1, 2), (5, 7), (1, 1)),
+        ((0, 0), (6, 7), (2, 3)),
+        ((2, 3), (2, 7), (1, 1)),
+    ):
         run(lambda b, x, s=start, e=limit, t=strides: b.slice(x, s, e, t), [x], exact=True)
 
 
@@ -149,7 +156,12 @@ def _dynamic_slice() -> None:
 def _dynamic_update_slice() -> None:
     for first in (-3, 0, 1, 9):
         for shape in ((2, 3), (5, 4), (1, 4)):
-            arrays = [draw("f32", (5, 4), 1), draw("f32", shape, 2), np.array(first, np.int64), np.array(1, np.int64)]
+            arrays = [
+                draw("f32", (5, 4), 1),
+                draw("f32", shape, 2),
+                np.array(first, np.int64),
+                np.array(1, np.int64),
+            ]
             run(lambda b, x, u, i, j: b.dynamic_update_slice(x, u, [i, j]), arrays, exact=True)
 
 
@@ -162,8 +174,17 @@ def _reduce() -> None:
     for kind in ("sum", "prod", "max", "min", "and", "or"):
         names: Sequence[str] = (*INTEGERS, "i1") if kind in ("and", "or") else (*FLOATS, *INTEGERS)
         for name in (*names, *(("i1",) if kind in ("max", "min") else ())):
-            for shape, dims in (((3, 5, 2), (1,)), ((3, 5, 2), (0, 2)), ((3, 5), (0, 1)), ((0, 3), (0,)), ((7,), (0,))):
-                run(lambda b, x, k=kind, d=dims: b.reduce(x, d, k), [draw(name, shape, 1, positive=kind == "prod")])
+            for shape, dims in (
+                ((3, 5, 2), (1,)),
+                ((3, 5, 2), (0, 2)),
+                ((3, 5), (0, 1)),
+                ((0, 3), (0,)),
+                ((7,), (0,)),
+            ):
+                run(
+                    lambda b, x, k=kind, d=dims: b.reduce(x, d, k),
+                    [draw(name, shape, 1, positive=kind == "prod")],
+                )
 
 
 def _arg(method: str) -> Callable[[], None]:
@@ -209,17 +230,37 @@ CASES: dict[str, Callable[[], None]] = {
     **{f"hlo.{n}": _unary(n, (*FLOATS, *INTEGERS)) for n in ("negate", "abs", "sign")},
     **{
         f"hlo.{n}": _unary(n, FLOATS)
-        for n in ("exp", "expm1", "tanh", "logistic", "sin", "cos", "tan", "erf", "floor", "ceil", "round_even")
+        for n in (
+            "exp",
+            "expm1",
+            "tanh",
+            "logistic",
+            "sin",
+            "cos",
+            "tan",
+            "erf",
+            "floor",
+            "ceil",
+            "round_even",
+        )
     },
     **{f"hlo.{n}": _unary(n, FLOATS, positive=True) for n in ("log", "log1p", "sqrt", "rsqrt")},
     "hlo.stop_gradient": _unary("stop_gradient", FLOATS),
     "hlo.not": _unary("not_", (*INTEGERS, "i1")),
-    "hlo.is_finite": lambda: [
-        run(lambda b, x: b.is_finite(x), [np.array([1, np.nan, np.inf, -np.inf, 0], t)]) for t in ("f4", "f8", "f2")
-    ] and None,
+    "hlo.is_finite": lambda: (
+        [
+            run(lambda b, x: b.is_finite(x), [np.array([1, np.nan, np.inf, -np.inf, 0], t)])
+            for t in ("f4", "f8", "f2")
+        ]
+        and None
+    ),
     **{f"hlo.{n}": _binary(n, (*FLOATS, *INTEGERS)) for n in ("add", "sub", "mul")},
-    "hlo.div": lambda: (_binary("div", (*FLOATS, *INTEGERS))(), _extremes("div", [0, 1, 2, -1, -2])()) and None,
-    "hlo.rem": lambda: (_binary("rem", (*FLOATS, *INTEGERS))(), _extremes("rem", [0, 1, 2, -1, -2])()) and None,
+    "hlo.div": lambda: (
+        (_binary("div", (*FLOATS, *INTEGERS))(), _extremes("div", [0, 1, 2, -1, -2])()) and None
+    ),
+    "hlo.rem": lambda: (
+        (_binary("rem", (*FLOATS, *INTEGERS))(), _extremes("rem", [0, 1, 2, -1, -2])()) and None
+    ),
     "hlo.pow": _powers,
     **{f"hlo.{n}": _binary(n, (*FLOATS, *INTEGERS, "i1")) for n in ("maximum", "minimum")},
     "hlo.atan2": _binary("atan2", FLOATS),
@@ -237,15 +278,21 @@ CASES: dict[str, Callable[[], None]] = {
     "hlo.iota": _iota,
     "hlo.random_uniform": _random_uniform,
     "hlo.broadcast_in_dim": _broadcast,
-    "hlo.reshape": lambda: run(lambda b, x: b.reshape(x, (4, 6)), [draw("f32", (2, 3, 4), 1)], exact=True) and None,
-    "hlo.transpose": lambda: run(
-        lambda b, x: b.reshape(b.transpose(x, (2, 0, 1)), (8, 3)), [draw("f32", (2, 3, 4), 1)], exact=True
-    )
-    and None,
+    "hlo.reshape": lambda: (
+        run(lambda b, x: b.reshape(x, (4, 6)), [draw("f32", (2, 3, 4), 1)], exact=True) and None
+    ),
+    "hlo.transpose": lambda: (
+        run(
+            lambda b, x: b.reshape(b.transpose(x, (2, 0, 1)), (8, 3)), [draw("f32", (2, 3, 4), 1)], exact=True
+        )
+        and None
+    ),
     "hlo.slice": _slice,
     "hlo.pad": _pad,
     "hlo.concatenate": _concatenate,
-    "hlo.reverse": lambda: run(lambda b, x: b.reverse(x, (0, 2)), [draw("f32", (2, 3, 4), 1)], exact=True) and None,
+    "hlo.reverse": lambda: (
+        run(lambda b, x: b.reverse(x, (0, 2)), [draw("f32", (2, 3, 4), 1)], exact=True) and None
+    ),
     "hlo.dynamic_slice": _dynamic_slice,
     "hlo.dynamic_update_slice": _dynamic_update_slice,
     "hlo.reduce": _reduce,

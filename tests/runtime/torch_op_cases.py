@@ -62,7 +62,10 @@ def _reduce_window() -> None:
             for shape, (window, strides), padding, (base, dilation) in _windows():
                 x = draw(name, shape, 1, positive=kind == "prod")
                 run(
-                    lambda b, x, k=kind, a=(window, strides, padding, base, dilation): b.reduce_window(x, k, *a), [x]
+                    lambda b, x, k=kind, a=(window, strides, padding, base, dilation): b.reduce_window(
+                        x, k, *a
+                    ),
+                    [x],
                 )
 
 
@@ -77,7 +80,8 @@ def _select_and_scatter() -> None:
             )
             source = draw(name, types.shape_of(pooled[0].results[0]), 2)
             run(
-                lambda b, x, s, a=(window, strides, padding, dilation): b.select_and_scatter(x, s, *a), [x, source]
+                lambda b, x, s, a=(window, strides, padding, dilation): b.select_and_scatter(x, s, *a),
+                [x, source],
             )
     # Ties go to the first; a window of the lowest value still chooses a real element.
     tied = np.array([1, 1, 0, -np.inf, -np.inf, -np.inf], np.float32)
@@ -86,8 +90,6 @@ def _select_and_scatter() -> None:
         lambda b, x, s: b.select_and_scatter(x, s, [3], [3], [(1, 2)]),
         [tied, np.array([1, 2, 4], np.float32)],
     )
-
-
 
 
 # operand shape, indices shape, dimension numbers of the gather
@@ -134,7 +136,10 @@ def _scatter() -> None:
                 x, indices = draw(name, shape, 1), _indices(index_shape, 2)
                 gathered = run(lambda b, x, i, n=numbers: b.gather(x, i, **n), [x, indices])
                 updates = draw(name, types.shape_of(gathered[0].results[0]), 3)
-                run(lambda b, x, i, u, k=kind, n=numbers: _scatter_like(b, x, i, u, k, n), [x, indices, updates])
+                run(
+                    lambda b, x, i, u, k=kind, n=numbers: _scatter_like(b, x, i, u, k, n),
+                    [x, indices, updates],
+                )
 
 
 def _scatter_like(b, x, indices, updates, kind, n) -> object:  # type: ignore[no-untyped-def]

@@ -69,5 +69,9 @@ def compare(op: HloOp, got: np.ndarray, want: np.ndarray, type: types.Type, exac
         finite = np.abs(wide[np.isfinite(wide)])
         scale = max(1.0, float(finite.max())) if finite.size else 1.0
         np.testing.assert_allclose(
-            np.asarray(got, np.float64), wide, rtol=TOLERANCE[name], atol=TOLERANCE[name] * scale, err_msg=op.name
+            np.asarray(got, np.float64),
+            wide,
+            rtol=TOLERANCE[name],
+            atol=TOLERANCE[name] * scale,
+            err_msg=op.name,
         )

@@ -73,9 +73,7 @@ def _forward(dims: Sequence[WindowDim], groups: int) -> TensorFunction:
 def _is_input_gradient(dims: Sequence[WindowDim]) -> bool:
     """Whether it is a transposed convolution: the input dilated, every window position taken."""
     return any(d.base_dilation > 1 for d in dims) and all(
-        d.stride == 1
-        and 0 <= d.reach - 1 - d.low
-        and 0 <= d.high - d.low < max(d.base_dilation, d.dilation)
+        d.stride == 1 and 0 <= d.reach - 1 - d.low and 0 <= d.high - d.low < max(d.base_dilation, d.dilation)
         for d in dims
     )
 

@@ -40,9 +40,9 @@ def _dot_general(op: Operation, ctx: Context) -> TensorFunction:
     multiply = torch.bmm if batch_x else torch.mm
     if ctx.device.type == "cuda" and types.is_integer(types.element_of(op.lhs)):
         multiply = _product
-    return lambda x, y: multiply(
-        x.permute(order_x).reshape(left), y.permute(order_y).reshape(right)
-    ).reshape(result)
+    return lambda x, y: multiply(x.permute(order_x).reshape(left), y.permute(order_y).reshape(right)).reshape(
+        result
+    )
 
 
 TABLE: dict[str, Lowering] = {"hlo.dot_general": _dot_general}

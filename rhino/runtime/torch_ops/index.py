@@ -33,8 +33,14 @@ def _looked_up(ix: Indexing) -> int | None:
 
 def _is_take(ix: Indexing) -> bool:
     d = _looked_up(ix)
-    return d is not None and not ix.operand_batch and all(
-        size == extent for i, (size, extent) in enumerate(zip(ix.sizes, ix.operand, strict=True)) if i != d
+    return (
+        d is not None
+        and not ix.operand_batch
+        and all(
+            size == extent
+            for i, (size, extent) in enumerate(zip(ix.sizes, ix.operand, strict=True))
+            if i != d
+        )
     )
 
 

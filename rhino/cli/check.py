@@ -1,0 +1,293 @@
+"""`rhino check`: the distributed program against one device, and one device against PyTorch.
+
+Two comparisons that make one chain:
+
+1. The local program on the interpreter (all ranks in lockstep) against the single-device step: every result.
+2. For Python programs, the single-device step against PyTorch's own forward pass, gradients and optimizer.
+
+In float64 both sides of each are computed in f64 throughout, casts inside the program included, so that only
+the order of additions may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from rhino.cli.batches import random_arrays
+from rhino.cli.planning import Request, local_program, make_plan
+from rhino.cli.progress import phase
+from rhino.cli.run import write_json
+from rhino.cli.source import SEED, Source, convert, forward_of, load, step_of
+from rhino.dialects import signature
+from rhino.dialects.signature import Slot
+from rhino.ir import types
+from rhino.ir.errors import UsageError
+from rhino.ir.evaluate import run_module
+
+if TYPE_CHECKING:
+    from rhino.frontend.program import Program
+
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "integer": 0.0}
+
+#: Ops whose results on integers are integers, exactly: what `--mode integer` may meet.
+EXACT = frozenset(
+    {
+        "negate", "abs", "sign", "add", "sub", "mul", "maximum", "minimum", "compare", "select", "convert",
+        "and", "or", "xor", "not", "shift_left", "shift_right_logical", "shift_right_arithmetic",
+        "constant", "iota", "broadcast_in_dim", "reshape", "transpose", "slice", "pad", "concatenate",
+        "reverse", "dynamic_slice", "dynamic_update_slice", "reduce", "argmax", "argmin", "cumulative",
+        "dot_general", "convolution", "reduce_window", "select_and_scatter", "gather", "scatter", "sort",
+        "top_k", "floor", "ceil", "round_even", "is_finite", "stop_gradient",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What `rhino check` was asked for; see its help."""
+
+    program: str
+    request: Request
+    mode: str = "float64"
+    json: str | None = None
+
+    def check(self) -> None:
+        """Raise UsageError for a mode that there is not."""
+        if self.mode not in TOLERANCE:
+            raise UsageError(f"no mode '{self.mode}'", remedy=f"use one of {', '.join(TOLERANCE)}")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that two sides computed differently.
+
+    Attributes:
+        what: which comparison: ``distributed`` (against one device) or ``pytorch`` (one device against it).
+        name: the value.
+        error: the greatest difference, relative to the value's greatest magnitude (see `relative_error`).
+    """
+
+    what: str
+    name: str
+    error: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"what": self.what, "name": self.name, "error": self.error}
+
+
+@dataclass
+class Report:
+    """The outcome of a check; `to_json` is what --json writes."""
+
+    mode: str
+    ranks: int
+    mesh: str
+    compared: dict[str, int] = field(default_factory=dict)
+    max_rel_error: float = 0.0
+    failures: list[Difference] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        return not self.failures
+
+    def add(self, what: str, errors: Iterator[tuple[str, float]]) -> None:
+        """Note the errors of one comparison, by name."""
+        for name, error in errors:
+            self.compared[what] = self.compared.get(what, 0) + 1
+            self.max_rel_error = max(self.max_rel_error, error)
+            if not error <= TOLERANCE[self.mode]:  # not >, so that NaN is a failure
+                self.failures.append(Difference(what, name, error))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "equal": self.equal,
+            "mode": self.mode,
+            "max_rel_error": self.max_rel_error,
+            "ranks": self.ranks,
+            "mesh": self.mesh,
+            "compared": self.compared,
+            "failures": [f.to_json() for f in self.failures],
+        }
+
+
+def check_program(options: CheckOptions) -> bool:
+    """Check as asked, print and write the outcome. Returns whether everything was equal."""
+    options.check()
+    options.request.resolve()
+    with phase("loading the program"):
+        source = load(options.program)
+    report = check_source(source, options.request, options.mode)
+    if options.json is not None:
+        write_json(options.json, report.to_json())
+    _print(report)
+    return report.equal
+
+
+def check_source(source: Source, request: Request, mode: str = "float64") -> Report:
+    """Both comparisons for a loaded program. Raises what capturing and planning raise."""
+    with phase("capturing and differentiating"):
+        step = step_of(forward_of(source), source.optimizer)
+    with phase("planning"):
+        plan = make_plan(step, request)
+    local = local_program(plan.module)
+    report = Report(mode, plan.mesh.size, str(plan.mesh))
+    _distributed(source, step, local, report)
+    if source.program is not None and mode != "integer":
+        with phase("comparing with PyTorch"):
+            _pytorch(source, report)
+    return report
+
+
+def _distributed(source: Source, step: ModuleOp, local: ModuleOp, report: Report) -> None:
+    if report.mode == "integer":
+        _require_exact(step)
+    if report.mode != "float32":
+        from rhino.passes.widen_floats import widen_floats
+
+        step, local = step.clone(), local.clone()
+        widen_floats(step)
+        widen_floats(local)
+    arrays = _arguments(source, step, integers=report.mode == "integer")
+    with phase("running on one device"):
+        want = run_module(step, arrays)
+    with phase(f"running on {report.ranks} devices"):
+        got = run_module(local, arrays)
+    slots = signature.results(signature.main_of(step))
+    report.add("distributed", _errors(slots, got, want))
+
+
+def _errors(
+    slots: Sequence[Slot], got: Sequence[np.ndarray], want: Sequence[np.ndarray]
+) -> Iterator[tuple[str, float]]:
+    scales = _scales([(s.role, w) for s, w in zip(slots, want, strict=True)])
+    for i, (slot, g, w) in enumerate(zip(slots, got, want, strict=True)):
+        yield slot.name or f"result {i}", relative_error(g, w, scales[slot.role])
+
+
+def _scales(values: Sequence[tuple[str, np.ndarray]]) -> dict[str, float]:
+    """The greatest magnitude among the values of every role."""
+    out: dict[str, float] = {}
+    for role, value in values:
+        out[role] = max(out.get(role, 0.0), _magnitude(value))
+    return out
+
+
+def _magnitude(value: np.ndarray) -> float:
+    if value.size == 0:
+        return 0.0
+    wide = np.abs(value.astype(np.float64))
+    return float(np.max(wide, initial=0.0, where=np.isfinite(wide)))
+
+
+def relative_error(got: np.ndarray, want: np.ndarray, scale: float) -> float:
+    """The greatest difference over the greatest magnitude; NaNs and infinities must stand in equal places.
+
+    `scale` is the greatest magnitude among values of the same role: a tensor that is zero but for rounding (the
+    gradient of a key's bias, say) is measured against a thousandth of it instead of its own noise.
+    """
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return float("inf")
+    if want.size == 0 or np.array_equal(got, want):
+        return 0.0
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(w)
+    if not np.array_equal(np.where(finite, 0.0, g), np.where(finite, 0.0, w), equal_nan=True):
+        return float("inf")
+    difference = float(np.max(np.abs(g - w), initial=0.0, where=finite))
+    return difference / max(_magnitude(want), 1e-3 * scale, np.finfo(np.float64).tiny)
+
+
+def _require_exact(module: ModuleOp) -> None:
+    """Raise UsageError if an op of `@main` is not exact on integers."""
+    from rhino.ir.text import show_location
+
+    for op in signature.main_of(module).body.block.ops:
+        name = op.name.removeprefix("hlo.")
+        if op.name.startswith("hlo.") and name not in EXACT:
+            raise UsageError(
+                f"mode integer needs a program of exact ops, but it has {op.name}",
+                where=show_location(op.location),
+                remedy="use --mode float64",
+            )
+
+
+def _arguments(source: Source, step: ModuleOp, *, integers: bool) -> list[np.ndarray]:
+    """A global array for every argument of the step: the program's own values, or drawn ones."""
+    known = random_arrays(step, ("parameter", "buffer", "input", "state"), SEED)
+    if source.program is not None:
+        known.update(_program_arrays(source.program, step))
+    func = signature.main_of(step)
+    out = []
+    for slot, arg in zip(signature.arguments(func), func.args, strict=True):
+        array = known[slot.name].astype(types.numpy_dtype(types.element_of(arg)))
+        if integers and types.is_float(types.element_of(arg)):
+            array = np.round(array * 30)
+        out.append(array)
+    return out
+
+
+def _program_arrays(program: Program, step: ModuleOp) -> dict[str, np.ndarray]:
+    from rhino.frontend.program import named_inputs
+    from rhino.runtime.state import values_of
+    from rhino.runtime.tensors import to_numpy
+
+    provide = values_of(program.model, seed=SEED)
+    out = {name: to_numpy(tensor) for name, tensor in named_inputs(program.batch_at(0))}
+    for slot in signature.arguments(signature.main_of(step)):
+        if slot.role in ("parameter", "buffer"):
+            out[slot.name] = to_numpy(provide(slot.name))
+    return out
+
+
+def _pytorch(source: Source, report: Report) -> None:
+    """The single-device step against PyTorch: loss, gradients, updated parameters and buffers."""
+    from rhino.frontend.capture import capture
+    from rhino.passes.step import training_step
+    from rhino.passes.widen_floats import widen_floats
+    from rhino.runtime.reference import first_step
+    from rhino.runtime.state import materialise
+
+    program = source.python("the comparison with PyTorch")
+    materialise(program.model, seed=SEED)
+    if report.mode == "float64":
+        program = convert(program, "float64")
+    step = training_step(capture(program), source.optimizer, keep_gradients=True)
+    if report.mode == "float64":
+        widen_floats(step)
+    func = signature.main_of(step)
+    known = random_arrays(step, ("state",), SEED)
+    known = {name: np.zeros_like(array) for name, array in known.items()}
+    known.update(_program_arrays(program, step))
+    arrays = [
+        known[slot.name].astype(types.numpy_dtype(types.element_of(arg)))
+        for slot, arg in zip(signature.arguments(func), func.args, strict=True)
+    ]
+    got = run_module(step, arrays)
+    want = first_step(
+        program.model, program.loss, program.batch_at(0), source.optimizer, widen=report.mode == "float64"
+    )
+    report.add("pytorch", _against(signature.results(func), got, want))
+
+
+def _against(
+    slots: Sequence[Slot], got: Sequence[np.ndarray], want: Mapping[tuple[str, str], np.ndarray]
+) -> Iterator[tuple[str, float]]:
+    scales = _scales([(role, value) for (role, _), value in want.items()])
+    for slot, array in zip(slots, got, strict=True):
+        key = (slot.role, slot.of if slot.role == "gradient" and slot.of else slot.name)
+        if key in want:
+            yield slot.name, relative_error(array, want[key], scales[slot.role])
+
+
+def _print(report: Report) -> None:
+    counts = ", ".join(f"{count} values {what}" for what, count in report.compared.items())
+    verdict = "equal" if report.equal else "DIFFERENT"
+    print(f"{verdict}: {counts}; mesh {report.mesh}, mode {report.mode}")
+    print(f"greatest relative error {report.max_rel_error:.3g} (limit {TOLERANCE[report.mode]:g})")
+    for failure in sorted(report.failures, key=lambda f: -f.error)[:20]:
+        print(f"  {failure.what}: {failure.name} is off by {failure.error:.3g}")

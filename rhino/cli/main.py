@@ -1,0 +1,123 @@
+"""The command `rhino`. Everything heavy is imported by the command that needs it: `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from rhino.cli.guard import guarded, usage
+
+_STARTED = time.time()
+
+app = typer.Typer(
+    help="Turns a program written for one device into an equivalent distributed program.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Program = Annotated[
+    str, typer.Argument(help="A Python file that defines program(), or an .mlir file.", show_default=False)
+]
+Nproc = Annotated[int | None, typer.Option(help="Number of local processes.", show_default=False)]
+MeshOption = Annotated[
+    str | None, typer.Option("--mesh", help="Fix the mesh: dp=2,tp=2.", show_default=False)
+]
+PlanOption = Annotated[
+    str,
+    typer.Option("--plan", help="auto (search), a template (dp, zero3, megatron), or a plan file (.mlir)."),
+]
+Json = Annotated[
+    str | None, typer.Option("--json", help="Write the result to this file.", show_default=False)
+]
+Memory = Annotated[str | None, typer.Option(help="Memory per device: 80GB.", show_default=False)]
+
+
+@app.command("plan", epilog="Example: rhino plan examples/gpt2.py --cluster 2x8xH100 -o plan.mlir")
+def plan_command(
+    program: Program,
+    cluster: Annotated[
+        str | None, typer.Option(help="Nodes x devices x kind: 2x8xH100, 8xH100.", show_default=False)
+    ] = None,
+    nproc: Nproc = None,
+    mesh: MeshOption = None,
+    plan: PlanOption = "auto",
+    memory_limit: Memory = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="Write the plan as MLIR text.", show_default=False)
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Search the layouts of all tensors and show what they cost. Needs no GPU."""
+    from rhino.cli.plan import PlanOptions, plan_program
+    from rhino.cli.planning import Request
+
+    plan_program(PlanOptions(program, Request(cluster, nproc, mesh, plan, memory_limit), output, json))
+
+
+@app.command("run", epilog="Example: rhino run examples/gpt2.py --nproc 4 --steps 20")
+def run_command(
+    program: Program,
+    nproc: Nproc = None,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 20,
+    plan: PlanOption = "auto",
+    mesh: MeshOption = None,
+    memory_limit: Memory = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Run plain single-process PyTorch instead.")
+    ] = False,
+    kernels: Annotated[str, typer.Option(help="torch, or triton for generated kernels.")] = "torch",
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Convert weights and inputs: float32, bfloat16, ...", show_default=False),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds that a collective may take.")] = 300.0,
+    json: Json = None,
+) -> None:
+    """Plan for this machine and train on local processes (gloo on CPU, NCCL on GPUs).
+
+    Under torchrun each process is one rank: torchrun --nproc-per-node 4 -m rhino.cli.main run PROGRAM
+    """
+    from rhino.cli.planning import Request
+    from rhino.cli.run import RunOptions, run
+
+    request = Request(None, nproc, mesh, plan, memory_limit)
+    run(RunOptions(program, request, steps, reference, kernels, dtype, json, timeout, _STARTED), sys.argv[1:])
+
+
+@app.command("check", epilog="Example: rhino check examples/gpt2.py --mesh dp=2,tp=4")
+def check_command(
+    program: Program,
+    plan: PlanOption = "auto",
+    mesh: MeshOption = None,
+    nproc: Nproc = None,
+    mode: Annotated[
+        str, typer.Option(help="float64 (1e-10), float32 (1e-5), or integer (bit-exact, exact ops only).")
+    ] = "float64",
+    json: Json = None,
+) -> None:
+    """Run the distributed program on the interpreter and compare it with one device and with PyTorch."""
+    from rhino.cli.check import CheckOptions, check_program
+    from rhino.cli.planning import Request
+
+    if not check_program(CheckOptions(program, Request(None, nproc, mesh, plan), mode, json)):
+        raise typer.Exit(1)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script: exit code 0, 1 (it failed) or 2 (the command line means nothing)."""
+    sys.exit(guarded(lambda: _invoke(arguments)))
+
+
+def _invoke(arguments: list[str] | None) -> int | None:
+    if not (sys.argv[1:] if arguments is None else arguments):
+        arguments = ["--help"]
+    command: Any = typer.main.get_command(app)
+    return usage(lambda: command.main(args=arguments, prog_name="rhino", standalone_mode=False))
+
+
+if __name__ == "__main__":
+    main()

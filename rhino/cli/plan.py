@@ -1,0 +1,132 @@
+"""`rhino plan`: search, and show what was decided and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rhino.cli.planning import Request, make_plan
+from rhino.cli.progress import phase
+from rhino.cli.run import write_json
+from rhino.cli.source import forward_of, load, step_of
+from rhino.dialects.text import print_module
+from rhino.ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: Rows of a table on the terminal; the JSON file has all of them.
+_ROWS = 24
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What `rhino plan` was asked for; see its help."""
+
+    program: str
+    request: Request
+    output: str | None = None
+    json: str | None = None
+
+
+def plan_program(options: PlanOptions) -> None:
+    """Plan the program's training step; print tables, write the files that were asked for."""
+    options.request.resolve()
+    with phase("loading the program"):
+        source = load(options.program)
+    with phase("capturing"):
+        forward = forward_of(source)
+    with phase("differentiating"):
+        step = step_of(forward, source.optimizer)
+    with phase("planning"):
+        plan = make_plan(step, options.request)
+    facts = plan.to_json()
+    if options.output is not None:
+        text = print_module(plan.module, debug=True)
+        try:
+            Path(options.output).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write '{options.output}': {error.strerror}") from error
+    if options.json is not None:
+        write_json(options.json, facts)
+    show(facts)
+    if options.output is not None:
+        print(f"plan written to {options.output}")
+
+
+def show(facts: Mapping[str, Any]) -> None:
+    """Print a plan's facts (those of --json) for people."""
+    from rich.console import Console
+
+    console = Console()
+    cost = facts["cost"]
+    console.print(f"[bold]{facts['devices']} devices, mesh {facts['mesh']}[/]")
+    console.print(
+        f"step {seconds(cost['step_time_s'])} (compute {seconds(cost['compute_s'])}, "
+        f"communication {seconds(cost['comm_s'])}), peak memory {size(cost['peak_memory_bytes'])} per device"
+    )
+    console.print(
+        f"lower bound {seconds(facts['lower_bound_s'])}, gap {facts['gap']:.2%}, "
+        f"found in {facts['search_s']:.1f} s"
+    )
+    console.print(_parameters(facts))
+    console.print(_collectives(facts))
+    if facts["templates"]:
+        console.print(_templates(facts))
+
+
+def _parameters(facts: Mapping[str, Any]) -> Table:
+    rows = [(p["name"], "x".join(map(str, p["shape"])), str(p["layout"])) for p in facts["parameters"]]
+    return _table("Parameters", ["name", "shape", "layout"], rows)
+
+
+def _collectives(facts: Mapping[str, Any]) -> Table:
+    rows = [
+        (str(c["kind"]), str(c["axis"]), str(c["count"]), size(c["bytes"]))
+        for c in sorted(facts["collectives"], key=lambda c: -c["bytes"])
+    ]
+    return _table("Collectives in a step", ["kind", "axis", "count", "bytes sent per device"], rows)
+
+
+def _templates(facts: Mapping[str, Any]) -> Table:
+    own = facts["cost"]["step_time_s"]
+    rows = [
+        (
+            name,
+            "does not fit" if time is None else seconds(time),
+            "" if not time or not own else f"{time / own:.2f}x",
+        )
+        for name, time in facts["templates"].items()
+    ]
+    return _table("Expert templates", ["name", "step", "against this plan"], rows)
+
+
+def _table(title: str, columns: list[str], rows: list[tuple[str, ...]]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows[:_ROWS]:
+        table.add_row(*row)
+    if len(rows) > _ROWS:
+        table.add_row(f"... {len(rows) - _ROWS} more (see --json)", *[""] * (len(columns) - 1))
+    return table
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit that suits it."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3)):
+        if value * factor >= 1:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value * 1e6:.3g} us"
+
+
+def size(value: float) -> str:
+    """A number of bytes in the unit that suits it."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"
