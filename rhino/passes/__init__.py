@@ -24,7 +24,11 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "cse": _pass("rhino.passes.cse", "CsePass"),
     "dce": _pass("rhino.passes.dce", "DcePass"),
     "fold-constants": _pass("rhino.passes.fold_constants", "FoldConstantsPass"),
+    "fuse-collectives": _pass("rhino.passes.fuse_collectives", "FuseCollectivesPass"),
     "inline-composites": _pass("rhino.passes.inline_composites", "InlineCompositesPass"),
     "optimizer": _pass("rhino.passes.optimizer", "OptimizerPass"),
+    "place": _pass("rhino.passes.place", "PlacePass"),
+    "propagate": _pass("rhino.passes.propagate", "PropagatePass"),
+    "spmd": _pass("rhino.passes.spmd", "SpmdPass"),
     "widen-floats": _pass("rhino.passes.widen_floats", "WidenFloatsPass"),
 }

@@ -14,7 +14,7 @@ from rhino.dialects import signature
 from rhino.ir import types
 from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef, Mesh
-from rhino.ir.rule import Placement, Rule, Split
+from rhino.ir.rule import REDUCTIONS, Placement, Rule, Split
 from random_programs import Program, divisors
 
 
@@ -61,13 +61,15 @@ def layouts(draw: Callable, shape: Sequence[int], mesh: Mesh, partial: Sequence[
 
 
 @st.composite
-def splits(draw: Callable, rule: Rule, mesh: Mesh) -> list[Split]:
-    """Splits of a rule's factors under which all layouts are well-formed."""
+def splits(draw: Callable, rule: Rule, atoms: Sequence[AxisRef]) -> list[Split]:
+    """Splits of a rule's factors by some of the atoms, under which all layouts are well-formed."""
     out: list[Split] = []
     if not rule.factors:
         return out
-    for atom in draw(st.permutations(mesh.atoms)):
-        factor = draw(st.sampled_from([None, *rule.factors]))
+    # Reduced factors count twice, so that there are partial results to speak of.
+    factors = [None, *rule.factors, *(f for f in rule.factors if rule.kind(f) in REDUCTIONS)]
+    for atom in draw(st.permutations(atoms)):
+        factor = draw(st.sampled_from(factors))
         if factor is None:
             continue
         taken = [Digit(s.axis, s.period) for s in out if s.factor == factor]
@@ -83,7 +85,7 @@ def carry(draw: Callable, op: Operation, rule: Rule, base: Placement, have: Mapp
         who = [i for i, v in enumerate(op.operands) if isinstance(have[v].find(atom), str)]
         kind = have[op.operands[who[0]]].find(atom)
         groups = [g for n in range(len(who), 0, -1) for g in itertools.combinations(who, n)]
-        group = draw(st.sampled_from([*groups, ()]))
+        group = draw(st.sampled_from([*groups, *groups, ()]))
         operands = list(base.operands)
         if not group or any(layout.find(atom) is not None for layout in (*operands, *base.results)):
             continue
@@ -110,7 +112,10 @@ def placed(draw: Callable, program: Program, mesh: Mesh) -> Placed:
         if op is ret:
             break
         rule = op.rule()
-        placement = carry(draw, op, rule, rule.place(draw(splits(rule, mesh))), have)
+        # An atom over which an operand is partial can go through the op only if it splits nothing there.
+        flowing = {a for v in op.operands for a, _ in have[v].partial}
+        atoms = [a for a in mesh.atoms if a not in flowing or draw(st.integers(0, 3)) == 3]
+        placement = carry(draw, op, rule, rule.place(draw(splits(rule, atoms))), have)
         placements.append(placement)
         have.update(zip(op.results, placement.results, strict=True))
     results = []

@@ -6,7 +6,6 @@ Data types are f64, i64 and i1.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,9 +59,6 @@ class Program:
         ]
 
 
-Draw = Callable[..., object]
-
-
 @dataclass
 class Maker:
     """A program under construction; `draw` is hypothesis'."""
@@ -75,7 +71,7 @@ class Maker:
 
     # Choices.
 
-    def pick(self, options: Sequence, why: str = "") -> object:
+    def pick(self, options: Sequence) -> Any:
         return self.draw(st.sampled_from(list(options)))
 
     def integer(self, low: int, high: int) -> int:
@@ -91,10 +87,10 @@ class Maker:
             for v in self.bounds
             if types.element_name(types.element_of(v)) in names and rank <= len(types.shape_of(v)) <= ranks
         ]
-        if not fits or (len(fits) < 3 and self.flip()):
+        if not fits or (len(fits) < 3 and self.integer(0, 3) == 3):
             return self.argument(self.shape(rank, min(3, ranks)), types.element(names[0]))
-        # Later values first, so that programs become deep rather than wide.
-        return self.pick(fits[::-1])
+        # Mostly the latest, so that programs become deep rather than wide.
+        return fits[-1] if self.flip() else self.pick(fits[::-1])
 
     def shape(self, low: int = 0, high: int = 3) -> tuple[int, ...]:
         out: list[int] = []
@@ -440,8 +436,9 @@ class Maker:
         self.know(indices, last)
 
 
-SMOOTH = ("binary", "broadcast", "concatenate", "convolution", "dot", "pad", "reshape", "slice", "transpose")
 STRUCTURE = ("binary", "broadcast", "concatenate", "dot", "pad", "reduce", "reshape", "slice", "transpose", "unary")
+#: Ops that make partial results and ops that let them pass.
+LINEAR = ("dot", "dot", "reduce", "reduce", "reduce", "binary", "binary", "halve", *STRUCTURE)
 ALL = (
     *STRUCTURE,
     *STRUCTURE,  # twice as likely as the rest: these are the ops whose sharding is subtle
@@ -468,10 +465,11 @@ def meshes() -> st.SearchStrategy[Mesh]:
 
 
 @st.composite
-def programs(draw: Callable, ops: Sequence[str] = ALL, max_ops: int = 7) -> Program:
+def programs(draw: Callable, families: Sequence[Sequence[str]] = (ALL, LINEAR), max_ops: int = 9) -> Program:
     """Programs of up to `max_ops` steps (a step may be more than one op) that return their last values."""
     block = Block()
     maker = Maker(draw, block, Builder(InsertPoint.at_end(block)))
+    ops = draw(st.sampled_from(families))
     for _ in range(draw(st.integers(1, max_ops))):
         getattr(maker, draw(st.sampled_from(ops)))()
     unused = [v for v in maker.bounds if not v.uses and v.owner is not block]
@@ -494,7 +492,3 @@ def finish(maker: Maker, returned: Sequence[SSAValue]) -> Program:
 
 def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
-
-
-def subsets(items: Sequence) -> list[tuple]:
-    return list(itertools.chain.from_iterable(itertools.combinations(items, n) for n in range(len(items) + 1)))
