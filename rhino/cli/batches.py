@@ -43,7 +43,7 @@ def random_arrays(module: ModuleOp, roles: tuple[str, ...], seed: int = 0) -> di
         digest = hashlib.sha256(f"{seed}:{slot.name}".encode()).digest()
         rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         if slot.slot in ("step", "seed"):
-            value = np.zeros(shape)
+            value: np.ndarray = np.zeros(shape)
         elif not types.is_float(types.element_of(arg)):
             value = rng.integers(0, 2, shape)
         else:

@@ -187,8 +187,8 @@ def _magnitude(value: np.ndarray) -> float:
 def relative_error(got: np.ndarray, want: np.ndarray, scale: float) -> float:
     """The greatest difference over the greatest magnitude; NaNs and infinities must stand in equal places.
 
-    `scale` is the greatest magnitude among values of the same role: a tensor that is zero but for rounding (the
-    gradient of a key's bias, say) is measured against a thousandth of it instead of its own noise.
+    `scale` is the greatest magnitude among values of the same role: a tensor that is zero but for rounding
+    (the gradient of a key's bias, say) is measured against a thousandth of it instead of its own noise.
     """
     if got.shape != want.shape or got.dtype != want.dtype:
         return float("inf")

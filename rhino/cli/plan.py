@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +103,7 @@ def _templates(facts: Mapping[str, Any]) -> Table:
     return _table("Expert templates", ["name", "step", "against this plan"], rows)
 
 
-def _table(title: str, columns: list[str], rows: list[tuple[str, ...]]) -> Table:
+def _table(title: str, columns: list[str], rows: Sequence[tuple[str, ...]]) -> Table:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")

@@ -53,7 +53,9 @@ class Request:
         return None if self.plan == "auto" or self.file else self.plan
 
     def resolve(self) -> tuple[Cluster, Mesh | None]:
-        """The cluster, and the mesh if it is fixed. Raises UsageError or MeshError when they do not fit together."""
+        """The cluster, and the mesh if it is fixed. Raises UsageError or MeshError when they do not fit
+        together.
+        """
         if self.cluster is not None and self.nproc is not None:
             raise UsageError("--cluster and --nproc say the same thing", remedy="give one of them")
         if self.nproc is not None and self.nproc < 1:

@@ -1,4 +1,6 @@
-"""Shows what takes long: a bar on a terminal, a plain line elsewhere, nothing for what is done within two seconds."""
+"""Shows what takes long: a bar on a terminal, a plain line elsewhere, nothing for what is done within two
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def terminal() -> TextIO | None:
 
 @contextmanager
 def phase(title: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Phase]:
-    """Show `title` while the block runs, once it has taken PATIENCE_S. `quiet`: never (ranks other than 0)."""
+    """Show `title` while the block runs, once it has taken PATIENCE_S; if `quiet`, never."""
     stream = terminal()
     current = Phase(title, total, stream)
     if quiet:

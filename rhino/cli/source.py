@@ -1,4 +1,4 @@
-"""PROGRAM on the command line: a Python file with `program()`, or a module of the global stage as MLIR text."""
+"""PROGRAM on the command line: a Python file with `program()`, or MLIR text of the global stage."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Source:
 def load(path: str, dtype: str | None = None) -> Source:
     """Read PROGRAM; `dtype` converts a Python program's floating-point weights and inputs.
 
-    Raises UsageError when there is no such file or it is of another kind, ProgramError with a position when it is
-    malformed or fails.
+    Raises UsageError when there is no such file or it is of another kind, ProgramError with a position when
+    it is malformed or fails.
     """
     suffix = Path(path).suffix
     if suffix == ".mlir":
@@ -122,8 +122,8 @@ def forward_of(source: Source) -> ModuleOp:
 def step_of(forward: ModuleOp, optimizer: Optimizer) -> ModuleOp:
     """The training step of a forward module.
 
-    A module that is one already (its results say what they replace) is taken as it is, and so is one without a loss
-    or without parameters: there is nothing to train.
+    A module that is one already (its results say what they replace) is taken as it is, and so is one without
+    a loss or without parameters: there is nothing to train.
     """
     from rhino.passes.inline_composites import inline_composites
     from rhino.passes.step import clean, training_step

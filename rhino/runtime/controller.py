@@ -36,7 +36,7 @@ class StepResult:
 
 
 class Controller:
-    """Runs one rank's program step by step and holds its shards of parameters, buffers and optimizer state."""
+    """Runs one rank's program step by step; holds its shards of parameters, buffers and optimizer state."""
 
     def __init__(self, module: ModuleOp, world: World) -> None:
         """Compile the local `module`. All ranks do so together: see `compile_module` for what it raises."""
@@ -49,10 +49,12 @@ class Controller:
         }
 
     def load(self, provide: Provider) -> None:
-        """Take this rank's shard of every parameter and buffer from `provide`; optimizer state starts at zero.
+        """Take this rank's shard of every parameter and buffer from `provide`; optimizer state starts at
+        zero.
 
-        `provide` is asked for one tensor after another, in the order of the arguments, so that it can make each
-        when it is asked for it and keep none. Raises ProgramError when a shape or dtype differs from the program's.
+        `provide` is asked for one tensor after another, in the order of the arguments, so that it can make
+        each when it is asked for it and keep none. Raises ProgramError when a shape or dtype differs from the
+        program's.
         """
         for i, port in enumerate(self.program.arguments):
             if port.slot.role == "state":
@@ -117,7 +119,9 @@ def _check(value: torch.Tensor, port: Port, error: type[ProgramError] | type[Usa
 
 
 def whole_value(value: torch.Tensor, port: Port, communicator: Communicator) -> torch.Tensor:
-    """The global tensor of which `value` is this rank's piece, on every rank. A collective: all ranks call it."""
+    """The global tensor of which `value` is this rank's piece, on every rank. A collective: all ranks call
+    it.
+    """
     target = Layout.replicated(len(port.shape))
     steps = reshard_steps(port.shape, port.layout, target, communicator.mesh)
     for step in steps:

@@ -1,4 +1,4 @@
-"""A function of the IR as a list of torch calls over numbered slots; values are dropped after their last use."""
+"""A function of the IR as a list of torch calls over numbered slots; values go after their last use."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Executable:
 
 
 def compile_function(func: FuncOp, context: Context) -> Executable:
-    """Compile a function of one block. Raises UnsupportedError naming an op that torch has no lowering for."""
+    """Compile a function of one block. Raises UnsupportedError naming an op without a lowering."""
     return _compile(func.body.block, replace(context, compile_block=compile_block))
 
 
@@ -115,7 +115,7 @@ def _lower(op: Operation, context: Context) -> Callable[..., torch.Tensor | tupl
         raise UnsupportedError(
             f"the torch backend has no lowering for {op.name}",
             where=show_location(op.location),
-            remedy="add one to rhino/runtime/torch_ops, or run the program on the interpreter with `rhino check`",
+            remedy="add one to rhino/runtime/torch_ops, or run it on the interpreter with `rhino check`",
         )
     try:
         return lowering(op, context)

@@ -1,4 +1,6 @@
-"""The boundary of a program that ranks run: what its arguments and results are, where they lie, how they compile."""
+"""The boundary of a program that ranks run: what its arguments and results are, where they lie, how they
+compile.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from xdsl.dialects.func import FuncOp
 
 from rhino.dialects import signature
 from rhino.dialects.dist.attributes import LayoutAttr
-from rhino.dialects.dist.collectives import OPS as LOCAL_OPS
 from rhino.dialects.dist.layouts import GLOBAL_TYPE, LAYOUT
+from rhino.dialects.dist.local import LocalOp
 from rhino.dialects.dist.mesh import mesh_op_of
 from rhino.dialects.signature import Slot
 from rhino.ir import types
@@ -66,8 +68,8 @@ class RankProgram:
 def compile_module(module: ModuleOp, world: World) -> RankProgram:
     """Compile `@main` of a local module, or of a global one when there is one rank only.
 
-    All ranks must call it with the same module: the process groups are created here. Raises RunError when mesh and
-    number of ranks differ, UnsupportedError when torch has no lowering for an op.
+    All ranks must call it with the same module: the process groups are created here. Raises RunError when
+    mesh and number of ranks differ, UnsupportedError when torch has no lowering for an op.
     """
     func = signature.main_of(module)
     mesh_op = mesh_op_of(module)
@@ -93,7 +95,7 @@ def compile_module(module: ModuleOp, world: World) -> RankProgram:
 
 def _axes_used(func: FuncOp, mesh: Mesh) -> list[tuple[AxisRef, ...]]:
     """The axes of every collective, in program order: the same on every rank."""
-    found = [op.axes(mesh) for op in func.body.block.ops if isinstance(op, tuple(LOCAL_OPS))]
+    found = [op.axes(mesh) for op in func.body.block.ops if isinstance(op, LocalOp)]
     return list(dict.fromkeys(found))
 
 

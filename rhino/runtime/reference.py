@@ -65,9 +65,9 @@ def first_step(
 ) -> dict[tuple[str, str], np.ndarray]:
     """One step of plain PyTorch from zero optimizer state, by ``(role, name)``.
 
-    Holds the loss, the gradient of every parameter that needs one (zeros where the loss does not reach it, which
-    then are gradients to the optimizer too), the updated parameters, and the buffers after the forward pass.
-    `widen`: casts to narrower floats inside the model give float64. The model is changed.
+    Holds the loss, the gradient of every parameter that needs one (zeros where the loss does not reach it,
+    which then are gradients to the optimizer too), the updated parameters, and the buffers after the forward
+    pass. `widen`: casts to narrower floats inside the model give float64. The model is changed.
     """
     with _Wide() if widen else nullcontext():
         value = loss(model, batch)

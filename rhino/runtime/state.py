@@ -1,9 +1,9 @@
 """Initial values of parameters and buffers, one tensor at a time, as the single-device model has them.
 
-A model with real weights hands out its own. A model on the meta device has shapes only: its modules are made real
-one after another, initialised by their own `reset_parameters` (or, as Hugging Face models do it, by the root's
-`_init_weights`) under a seed that depends on the module's path alone, and dropped again. So no rank ever holds
-more than one module of such a model, and all ranks, and a run on one device, see the same values.
+A model with real weights hands out its own. A model on the meta device has shapes only: its modules are made
+real one after another, initialised by their own `reset_parameters` (or, as Hugging Face models do it, by the
+root's `_init_weights`) under a seed that depends on the module's path alone, and dropped again. So no rank
+ever holds more than one module of such a model, and all ranks, and a run on one device, see the same values.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def named_values(model: nn.Module) -> dict[str, torch.Tensor]:
 def values_of(model: nn.Module, *, seed: int = 0, consume: bool = False) -> Provider:
     """A function from names to whole tensors. With `consume` each is freed when the next one is asked for.
 
-    It raises ProgramError for a name that the model lacks, and for a tensor on the meta device that its module
-    cannot initialise.
+    It raises ProgramError for a name that the model lacks, and for a tensor on the meta device that its
+    module cannot initialise.
     """
     known = named_values(model)
     fresh = _Initialiser(model, seed)

@@ -16,7 +16,6 @@ from rhino.ir.mesh import Mesh
 from rhino.runtime.collectives import backend_for, lost_contact
 from rhino.runtime.launch import LISTEN_FD
 
-
 _SHARED = "rhino/program"
 #: How long ranks wait for rank 0 to plan.
 PLANNING = timedelta(hours=2)
@@ -33,7 +32,9 @@ class World:
     store: dist.Store | None = None
 
     def share(self, text: str | None) -> str:
-        """Rank 0's text, on every rank; `text` is None on all ranks but 0. Waits as long as planning may take."""
+        """Rank 0's text, on every rank; `text` is None on all ranks but 0. Waits as long as planning may
+        take.
+        """
         if self.store is None:
             assert text is not None
             return text
@@ -101,7 +102,9 @@ def join_world(timeout: timedelta = timedelta(minutes=5)) -> Iterator[World]:
 
 
 def _store(rank: int, size: int, timeout: timedelta) -> dist.Store:
-    """The rendezvous: torchrun's, or that of a run which `launch` started (rank 0 inherited its listening socket)."""
+    """The rendezvous: torchrun's, or that of a run which `launch` started (rank 0 inherited its listening
+    socket).
+    """
     if LISTEN_FD not in os.environ:
         store, _, _ = next(iter(dist.rendezvous("env://", timeout=timeout)))
         return store

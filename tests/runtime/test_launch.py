@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from rhino.ir.errors import PlanError, RunError
 from rhino.runtime.launch import LostContactError, first_cause, launch, read_error, write_error
 

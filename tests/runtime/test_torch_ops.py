@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from torch_op_cases import CASES as MORE_CASES
+from torch_op_check import FLOATS, INTEGERS, draw, run
+
 from rhino.dialects.hlo import Hlo
 from rhino.dialects.hlo.base import HloOp
 from rhino.ir import types
 from rhino.runtime.torch_ops import TABLE
-from torch_op_cases import CASES as MORE_CASES
-from torch_op_check import FLOATS, INTEGERS, draw, run
 
 
 def _unary(method: str, names: Sequence[str], positive: bool = False) -> Callable[[], None]:
@@ -47,6 +48,11 @@ def _extremes(method: str, amounts: Sequence[int] | None = None) -> Callable[[],
             run(lambda b, x, y: getattr(b, method)(x, y), [left, right])
 
     return case
+
+
+def _quotients(method: str) -> None:
+    _binary(method, (*FLOATS, *INTEGERS))()
+    _extremes(method, [0, 1, 2, -1, -2])()
 
 
 def _powers() -> None:
@@ -255,12 +261,8 @@ CASES: dict[str, Callable[[], None]] = {
         and None
     ),
     **{f"hlo.{n}": _binary(n, (*FLOATS, *INTEGERS)) for n in ("add", "sub", "mul")},
-    "hlo.div": lambda: (
-        (_binary("div", (*FLOATS, *INTEGERS))(), _extremes("div", [0, 1, 2, -1, -2])()) and None
-    ),
-    "hlo.rem": lambda: (
-        (_binary("rem", (*FLOATS, *INTEGERS))(), _extremes("rem", [0, 1, 2, -1, -2])()) and None
-    ),
+    "hlo.div": lambda: _quotients("div"),
+    "hlo.rem": lambda: _quotients("rem"),
     "hlo.pow": _powers,
     **{f"hlo.{n}": _binary(n, (*FLOATS, *INTEGERS, "i1")) for n in ("maximum", "minimum")},
     "hlo.atan2": _binary("atan2", FLOATS),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from rhino.ir import types
 from torch_op_check import FLOATS, INTEGERS, draw, run
+
+from rhino.ir import types
 
 
 def _convolution() -> None:
@@ -92,27 +93,47 @@ def _select_and_scatter() -> None:
     )
 
 
+def _numbers(
+    offset: Sequence[int],
+    collapsed: Sequence[int],
+    index_map: Sequence[int],
+    vector_dim: int,
+    sizes: Sequence[int],
+    batching: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> dict[str, object]:
+    """Dimension numbers of a gather."""
+    return {
+        "offset_dims": offset,
+        "collapsed_slice_dims": collapsed,
+        "operand_batching_dims": batching[0],
+        "start_indices_batching_dims": batching[1],
+        "start_index_map": index_map,
+        "index_vector_dim": vector_dim,
+        "slice_sizes": sizes,
+    }
+
+
 # operand shape, indices shape, dimension numbers of the gather
 GATHERS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = [
     # slices at scalar indices: take along 0, then along 1
-    ((6, 4), (3, 2), dict(offset_dims=[2], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=2, slice_sizes=[1, 4])),
-    ((6, 4), (3, 1), dict(offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1, slice_sizes=[1, 4])),
-    ((4, 6, 2), (3,), dict(offset_dims=[0, 2], collapsed_slice_dims=[1], start_index_map=[1], index_vector_dim=1, slice_sizes=[4, 1, 2])),
-    ((4, 6, 2), (3, 5), dict(offset_dims=[1, 3], collapsed_slice_dims=[1], start_index_map=[1], index_vector_dim=2, slice_sizes=[4, 1, 2])),
+    ((6, 4), (3, 2), _numbers([2], [0], [0], 2, [1, 4])),
+    ((6, 4), (3, 1), _numbers([1], [0], [0], 1, [1, 4])),
+    ((4, 6, 2), (3,), _numbers([0, 2], [1], [1], 1, [4, 1, 2])),
+    ((4, 6, 2), (3, 5), _numbers([1, 3], [1], [1], 2, [4, 1, 2])),
     # the looked-up dimension stays in the result
-    ((6, 4), (3,), dict(offset_dims=[1, 2], collapsed_slice_dims=[], start_index_map=[0], index_vector_dim=1, slice_sizes=[1, 4])),
+    ((6, 4), (3,), _numbers([1, 2], [], [0], 1, [1, 4])),
     # vectors of two components, slices of several elements
-    ((6, 5, 3), (4, 2), dict(offset_dims=[1, 2], collapsed_slice_dims=[1], start_index_map=[1, 0], index_vector_dim=1, slice_sizes=[2, 1, 3])),
-    ((6, 5), (2, 4), dict(offset_dims=[0], collapsed_slice_dims=[0], start_index_map=[0, 1], index_vector_dim=0, slice_sizes=[1, 3])),
-    ((6, 5), (2,), dict(offset_dims=[0, 1], collapsed_slice_dims=[], start_index_map=[0, 1], index_vector_dim=0, slice_sizes=[2, 2])),
+    ((6, 5, 3), (4, 2), _numbers([1, 2], [1], [1, 0], 1, [2, 1, 3])),
+    ((6, 5), (2, 4), _numbers([0], [0], [0, 1], 0, [1, 3])),
+    ((6, 5), (2,), _numbers([0, 1], [], [0, 1], 0, [2, 2])),
     # batching dimensions: all but one (along), in order and out of order, and only some
-    ((3, 6), (3, 4), dict(offset_dims=[], collapsed_slice_dims=[1], operand_batching_dims=[0], start_indices_batching_dims=[0], start_index_map=[1], index_vector_dim=2, slice_sizes=[1, 1])),
-    ((3, 6, 2), (2, 4, 3), dict(offset_dims=[], collapsed_slice_dims=[1], operand_batching_dims=[0, 2], start_indices_batching_dims=[2, 0], start_index_map=[1], index_vector_dim=3, slice_sizes=[1, 1, 1])),
-    ((3, 6, 2), (4, 3, 1), dict(offset_dims=[2], collapsed_slice_dims=[1], operand_batching_dims=[0], start_indices_batching_dims=[1], start_index_map=[1], index_vector_dim=2, slice_sizes=[1, 1, 2])),
+    ((3, 6), (3, 4), _numbers([], [1], [1], 2, [1, 1], ([0], [0]))),
+    ((3, 6, 2), (2, 4, 3), _numbers([], [1], [1], 3, [1, 1, 1], ([0, 2], [2, 0]))),
+    ((3, 6, 2), (4, 3, 1), _numbers([2], [1], [1], 2, [1, 1, 2], ([0], [1]))),
     # no index at all, and nothing to read
-    ((3, 4), (2, 0), dict(offset_dims=[1, 2], collapsed_slice_dims=[], start_index_map=[], index_vector_dim=1, slice_sizes=[3, 2])),
-    ((6, 4), (0,), dict(offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1, slice_sizes=[1, 4])),
-]  # fmt: skip
+    ((3, 4), (2, 0), _numbers([1, 2], [], [], 1, [3, 2])),
+    ((6, 4), (0,), _numbers([1], [0], [0], 1, [1, 4])),
+]
 
 
 def _indices(shape: tuple[int, ...], seed: int, name: str = "int64", high: int = 8) -> np.ndarray:
@@ -150,8 +171,8 @@ def _scatter_like(b, x, indices, updates, kind, n) -> object:  # type: ignore[no
         kind,
         update_window_dims=n["offset_dims"],
         inserted_window_dims=n["collapsed_slice_dims"],
-        input_batching_dims=n.get("operand_batching_dims", ()),
-        scatter_indices_batching_dims=n.get("start_indices_batching_dims", ()),
+        input_batching_dims=n["operand_batching_dims"],
+        scatter_indices_batching_dims=n["start_indices_batching_dims"],
         scatter_dims_to_operand_dims=n["start_index_map"],
         index_vector_dim=n["index_vector_dim"],
     )

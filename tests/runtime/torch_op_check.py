@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from xdsl.ir import Block, SSAValue
+from xdsl.rewriter import InsertPoint
+
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import HloOp
 from rhino.ir import types
 from rhino.runtime.executor import compile_block
 from rhino.runtime.tensors import to_numpy, to_torch
 from rhino.runtime.torch_ops import TABLE, Context
-from xdsl.ir import Block, SSAValue
-from xdsl.rewriter import InsertPoint
 
 CPU = Context(torch.device("cpu"), compile_block=compile_block)
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -36,7 +37,7 @@ def draw(name: str, shape: Sequence[int], seed: int, positive: bool = False) -> 
 
 
 def run(build: Build, arrays: Sequence[np.ndarray], exact: bool = False) -> list[HloOp]:
-    """Build a program on `arrays` and compare, op by op, torch's results with numpy's for the same operands."""
+    """Build a program on `arrays`; compare, op by op, torch's results with numpy's for the same operands."""
     block = Block(arg_types=[types.tensor(a.shape, types.from_numpy(a.dtype)) for a in arrays])
     build(Builder(InsertPoint.at_end(block)), *block.args)
     known: dict[SSAValue, np.ndarray] = dict(zip(block.args, arrays, strict=True))

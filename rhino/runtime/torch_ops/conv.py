@@ -1,13 +1,13 @@
 """Convolutions in torch.
 
-One `hlo.convolution` says forward, input gradient (a dilated input) and weight gradient (the cotangent as a large
-window) alike; torch has a routine for each, and the shapes tell which one is meant.
+One `hlo.convolution` says forward, input gradient (a dilated input) and weight gradient (the cotangent as a
+large window) alike; torch has a routine for each, and the shapes tell which one is meant.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional
@@ -19,6 +19,8 @@ from rhino.ir import types
 from rhino.ir.errors import UnsupportedError
 from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction
 from rhino.runtime.torch_ops.shape import pad
+
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 _FORWARD = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
@@ -43,7 +45,7 @@ def _convolution(op: Operation, ctx: Context) -> TensorFunction:
     return inner
 
 
-def _spatial(dims: Sequence[WindowDim], groups: int, batch_groups: int) -> TensorFunction:
+def _spatial(dims: Sequence[WindowDim], groups: int, batch_groups: int) -> Product:
     if groups == 1 and _is_weight_gradient(dims):
         return _weight_gradient(dims, batch_groups)
     inner = _input_gradient(dims, groups * batch_groups) if _is_input_gradient(dims) else None
@@ -59,7 +61,7 @@ def _groups_to_features(x: torch.Tensor, groups: int) -> torch.Tensor:
     return x.reshape(groups, n // groups, c, *space).transpose(0, 1).reshape(n // groups, groups * c, *space)
 
 
-def _forward(dims: Sequence[WindowDim], groups: int) -> TensorFunction:
+def _forward(dims: Sequence[WindowDim], groups: int) -> Product:
     convolve = _FORWARD[len(dims)]
     strides, dilations = [d.stride for d in dims], [d.dilation for d in dims]
     if all(d.low == d.high >= 0 and d.base_dilation == 1 for d in dims):
@@ -73,12 +75,12 @@ def _forward(dims: Sequence[WindowDim], groups: int) -> TensorFunction:
 def _is_input_gradient(dims: Sequence[WindowDim]) -> bool:
     """Whether it is a transposed convolution: the input dilated, every window position taken."""
     return any(d.base_dilation > 1 for d in dims) and all(
-        d.stride == 1 and 0 <= d.reach - 1 - d.low and 0 <= d.high - d.low < max(d.base_dilation, d.dilation)
+        d.stride == 1 and d.low < d.reach and 0 <= d.high - d.low < max(d.base_dilation, d.dilation)
         for d in dims
     )
 
 
-def _input_gradient(dims: Sequence[WindowDim], groups: int) -> TensorFunction:
+def _input_gradient(dims: Sequence[WindowDim], groups: int) -> Product:
     convolve = _TRANSPOSED[len(dims)]
     strides, dilations = [d.base_dilation for d in dims], [d.dilation for d in dims]
     padding = [d.reach - 1 - d.low for d in dims]
@@ -105,7 +107,7 @@ def _is_weight_gradient(dims: Sequence[WindowDim]) -> bool:
     )
 
 
-def _weight_gradient(dims: Sequence[WindowDim], groups: int) -> TensorFunction:
+def _weight_gradient(dims: Sequence[WindowDim], groups: int) -> Product:
     """``x[g C, N, ...] * w[O, N, ...] -> [C, O, ...]`` as the gradient of an ``[O, C, ...]`` weight."""
     strides, dilations, padding = [d.dilation for d in dims], [d.stride for d in dims], [d.low for d in dims]
     space = [d.out for d in dims]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from xdsl.ir import Operation
@@ -37,7 +37,7 @@ def _dot_general(op: Operation, ctx: Context) -> TensorFunction:
     # Without batch dimensions a plain product keeps BLAS' transposed forms open.
     head = (batch,) if batch_x else ()
     left, right = (*head, m, k), (*head, k, n)
-    multiply = torch.bmm if batch_x else torch.mm
+    multiply: Callable[..., torch.Tensor] = torch.bmm if batch_x else torch.mm
     if ctx.device.type == "cuda" and types.is_integer(types.element_of(op.lhs)):
         multiply = _product
     return lambda x, y: multiply(x.permute(order_x).reshape(left), y.permute(order_y).reshape(right)).reshape(

@@ -115,7 +115,6 @@ TABLE: dict[str, Lowering] = {
     "hlo.and": plain(torch.bitwise_and),
     "hlo.or": plain(torch.bitwise_or),
     "hlo.xor": plain(torch.bitwise_xor),
-    "hlo.stop_gradient": plain(lambda x: x),
     "hlo.shift_left": plain(torch.bitwise_left_shift),
     "hlo.shift_right_logical": plain(shift_right_logical),
     "hlo.shift_right_arithmetic": plain(torch.bitwise_right_shift),

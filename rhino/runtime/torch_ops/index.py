@@ -1,9 +1,10 @@
 """Gather, scatter and sorts in torch.
 
-Two patterns are nearly all of what programs use, and have routines of their own: *take* (one index chooses whole
-slices: embeddings, and their gradient) and *along* (one index per element: the target's logit). Everything else
-goes through explicit positions. Scatter drops what lies outside: such updates land in one slot too many, which
-is cut off.
+Two patterns are nearly all of what programs use, and have routines of their own: *take* (one index chooses
+whole
+slices: embeddings, and their gradient) and *along* (one index per element: the target's logit). Everything
+else goes through explicit positions. Scatter drops what lies outside: such updates land in one slot too many,
+which is cut off.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _REDUCE = {"max": "amax", "min": "amin", "mul": "prod"}
 
 
 def _looked_up(ix: Indexing) -> int | None:
-    """The operand dimension, if it is one alone, of which every index picks one element that the result lacks."""
+    """The operand dimension, if it is one alone, of which every index picks one element that the result
+    lacks.
+    """
     if len(ix.index_map) != 1:
         return None
     (d,) = ix.index_map
@@ -67,7 +70,9 @@ def _take_order(ix: Indexing, d: int) -> list[int]:
 
 
 def _along_order(ix: Indexing, d: int) -> list[int]:
-    """For every operand dimension the dimension of the (scalar) indices, hence of the result, that runs with it."""
+    """For every operand dimension the dimension of the (scalar) indices, hence of the result, that runs with
+    it.
+    """
     partner = dict(zip(ix.operand_batch, ix.indices_batch, strict=True))
     (alone,) = set(ix.batch_dims) - set(ix.indices_batch)
     return [ix.batch_dims.index(partner.get(i, alone)) for i in range(len(ix.operand))]

@@ -1,7 +1,7 @@
 """Philox4x32-10 in torch, bit for bit what `rhino.ir.philox` computes.
 
-torch has no unsigned 64-bit arithmetic. In signed arithmetic a product of two 32-bit words has the same 64 bits,
-and its upper word is an arithmetic shift with the copies of the sign masked away.
+torch has no unsigned 64-bit arithmetic. In signed arithmetic a product of two 32-bit words has the same 64
+bits, and its upper word is an arithmetic shift with the copies of the sign masked away.
 """
 
 from __future__ import annotations

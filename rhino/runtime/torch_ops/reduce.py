@@ -9,7 +9,7 @@ import torch
 from xdsl.ir import Attribute, Operation
 
 from rhino.dialects.hlo.base import get_integer, get_ints, get_text
-from rhino.dialects.hlo.common import identity
+from rhino.dialects.hlo.common import identity, python_number
 from rhino.ir import types
 from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction
 
@@ -78,7 +78,7 @@ def _reduce(op: Operation, ctx: Context) -> TensorFunction:
     if not dims:
         return lambda x: x
     if math.prod(operand.get_shape()[d] for d in dims) == 0:
-        value = identity(kind, types.numpy_dtype(operand.element_type)).item()
+        value = python_number(identity(kind, types.numpy_dtype(operand.element_type)))
         shape = types.shape_of(op.results[0])
         return lambda x: x.new_full(shape, value)
     return reducer(kind, operand.element_type, dims)

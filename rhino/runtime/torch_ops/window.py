@@ -9,7 +9,7 @@ from torch.nn import functional
 from xdsl.ir import Operation
 
 from rhino.dialects.hlo.base import get_text
-from rhino.dialects.hlo.common import identity
+from rhino.dialects.hlo.common import identity, python_number
 from rhino.dialects.hlo.window import ReduceWindowOp, SelectAndScatterOp, WindowDim
 from rhino.ir import types
 from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction
@@ -20,11 +20,14 @@ Number = bool | int | float
 
 
 def windows_of(x: torch.Tensor, dims: Sequence[WindowDim], value: Number) -> torch.Tensor:
-    """All windows of `x`, padded and dilated with `value`: ``[out..., window...]``, a view of the padded array."""
+    """All windows of `x`, padded and dilated with `value`: ``[out..., window...]``, a view of the padded
+    array.
+    """
     x = pad(x, value, [d.low for d in dims], [d.high for d in dims], [d.base_dilation - 1 for d in dims])
     for i, d in enumerate(dims):
         x = x.unfold(i, d.reach, d.stride)
-    return x[(..., *(slice(None, None, d.dilation) for d in dims))] if dims else x
+        x = x[..., :: d.dilation]
+    return x
 
 
 def _is_image_pool(element: types.Type, dims: Sequence[WindowDim]) -> bool:
@@ -43,7 +46,7 @@ def _reduce_window(op: Operation, ctx: Context) -> TensorFunction:
     dims, kind = op.dims, get_text(op.properties, "kind")
     operand = types.type_of(op.x)
     shape = types.shape_of(op.result)
-    neutral = identity(kind, types.numpy_dtype(operand.element_type)).item()
+    neutral = python_number(identity(kind, types.numpy_dtype(operand.element_type)))
     if 0 in shape:
         return lambda x: x.new_empty(shape)
     if _is_image_pool(operand, dims):
@@ -72,7 +75,7 @@ def _select_and_scatter(op: Operation, ctx: Context) -> TensorFunction:
             return out.scatter_add_(2, at.flatten(2), source.reshape(at.shape).flatten(2)).reshape(x.shape)
 
         return pooled
-    lowest = identity("max", types.numpy_dtype(operand.element_type)).item()
+    lowest = python_number(identity("max", types.numpy_dtype(operand.element_type)))
     return lambda x, source: _scatter_to_maxima(x, source, dims, lowest)
 
 
