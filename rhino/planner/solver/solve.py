@@ -1,27 +1,221 @@
-"""The entry point: reduce, price, repair, search; anytime, with a lower bound."""
+"""The entry point: reduce, bound, prove if small, search otherwise; anytime, with a lower bound.
+
+All phases run for counted steps, and the clock only decides when to stop, so runs that end by proof or by
+``iterations`` repeat exactly.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from .core import Core
+from .exact import prove
 from .network import F, I, Network, flatten
 from .problem import Infeasible, Problem, Solution, evaluate
-from .toulbar import minimise
+from .reduce import Reduction, reduce_network
+from .walk import Walker
+
+_SMALL = 200_000
+"""Table entries up to which a core is handed to the exact phase at once."""
+_BACKTRACKS = 20_000
 
 
-def _priced(net: Network, price: F) -> F:
-    """Unary costs with memory charged at ``price`` per unit and time point."""
-    total = np.concatenate([[0.0], np.cumsum(price)])
-    per = total[net.cend] - total[net.cstart]
-    unary = net.unary.copy()
-    widths = np.diff(net.cuoff)
-    owner = np.repeat(net.uoff[net.cnode] - net.cuoff[:-1], widths) + np.arange(len(net.cuse))
-    np.add.at(unary, owner, net.cuse * np.repeat(per, widths))
-    return unary
+class _Run:
+    """One call of :func:`solve`: the incumbent in the original network, and the current core."""
+
+    def __init__(self, problem: Problem, timeout: float | None, seed: int, gap: float) -> None:
+        self.began = time.perf_counter()
+        self.problem, self.timeout, self.seed, self.gap = problem, timeout, seed, gap
+        self.origin: Network = flatten(problem)
+        whole = all(np.all(v == np.rint(v)) for v in (self.origin.unary, self.origin.table) if len(v))
+        self.whole = whole  # integer costs: anything better is better by at least 1
+        self.best: I | None = None
+        self.cost = np.inf
+        self.lower = -np.inf
+        self.reductions: list[Reduction] = []
+        self.constant = 0.0
+        self.iteration = 0
+        self.complete = False  # the search space below the incumbent is proven empty
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------
+    def left(self) -> float | None:
+        """Seconds left (None: no limit)."""
+        return None if self.timeout is None else self.timeout - (time.perf_counter() - self.began)
+
+    def late(self, margin: float = 0.0) -> bool:
+        """Whether the time is up."""
+        left = self.left()
+        return left is not None and left <= margin
+
+    def expand(self, x: I) -> I:
+        """Assignment of the original network from one of the current core."""
+        for reduction in reversed(self.reductions):
+            x = reduction.expand(x)
+        return x
+
+    def offer(self, full: I) -> bool:
+        """Take an assignment of the original network as incumbent if it is feasible and better."""
+        cost = self.origin.cost(full)
+        if not cost < self.cost:
+            return False
+        if len(self.origin.room) and np.any(self.origin.profile(full) > self.origin.room):
+            return False
+        self.best, self.cost = full, cost
+        return True
+
+    def raise_lower(self, value: float) -> None:
+        """A proven bound on the core's optimum; beyond the incumbent it proves the incumbent."""
+        value += self.constant
+        if self.whole:
+            value = float(np.ceil(value - 1e-6)) if abs(value) < 1e15 else value
+        self.lower = max(self.lower, min(value, self.cost))
+
+    @property
+    def upper(self) -> float:
+        """The incumbent's cost in the core's terms."""
+        return self.cost - self.constant
+
+    @property
+    def target(self) -> float:
+        """Cost below which an improvement would have to lie, in the core's terms."""
+        if not np.isfinite(self.cost):
+            return np.inf
+        return self.upper - (1.0 if self.whole else 1e-9 * max(1.0, abs(self.cost)))
+
+    def closed(self) -> bool:
+        """Whether the incumbent is proven or within the gap asked for."""
+        if self.best is None:
+            return False
+        slack = 0.0 if self.whole else 1e-9 * max(1.0, abs(self.cost))
+        return self.complete or self.cost - self.lower <= max(slack, self.gap * abs(self.cost))
+
+    # -- phases --------------------------------------------------------------------------------------------
+    def reduce(self, net: Network) -> Network:
+        """Reduce and remember the way back."""
+        reduction = reduce_network(net)
+        self.reductions.append(reduction)
+        self.constant += reduction.constant
+        return reduction.net
+
+    def prove(self, core: Core, backtracks: int) -> None:
+        """Exact phase on the core; settles the run when it succeeds."""
+        left = self.left()
+        proof = prove(
+            core.net, core.best_price, self.upper, seconds=left, backtracks=backtracks, seed=self.seed
+        )
+        if proof.assignment is not None:
+            self.offer(self.expand(proof.assignment))
+        if proof.proven:
+            if self.best is None:
+                raise Infeasible(_cause(self.problem))
+            self.complete = True
+            self.lower = self.cost
+        else:
+            self.raise_lower(proof.lower_bound)
+
+    def tighten(self, core: Core) -> Core | None:
+        """Forbid what the bound rules out; a new core when that pays, None when nothing is left to find."""
+        unary, gone = core.fix(self.target)
+        if gone < 0.25 * len(unary):
+            return core
+        try:
+            net = self.reduce(replace(core.net, unary=unary))
+        except Infeasible:
+            self.complete = True
+            return None
+        return Core(net)
+
+
+def _cause(problem: Problem) -> str:
+    """Why nothing was found, once the search space is known to be empty."""
+    if problem.has_memory:
+        try:
+            solve(replace(problem, limit=None, usages=None, intervals=None), timeout=10, gap=np.inf)
+        except Infeasible as error:
+            return str(error)
+        return "memory: no assignment fits the limit (without the limit there are some)"
+    return "the costs alone forbid every assignment (memory plays no part)"
+
+
+def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | None) -> None:
+    net = run.reduce(run.origin)
+    if net.n == 0:
+        run.offer(run.expand(np.zeros(0, dtype=np.int64)))
+        run.complete = True
+        return
+    core = Core(net)
+    tried = 0
+    if len(net.table) <= _SMALL:
+        if len(net.room) or len(net.table) > 20_000:
+            core.ascend(300, _goal(run, core))
+            run.raise_lower(core.lower)
+        run.prove(core, _BACKTRACKS)
+        tried = len(net.table)
+        if run.closed():
+            return
+    core.ascend(60, _goal(run, core))
+    run.raise_lower(core.lower)
+    walkers = [Walker(run.seed * 1000 + w, w) for w in range(2)]
+    next_fix = 8
+    with ThreadPoolExecutor(1) as pool:
+        while not run.closed() and not run.late(0.3):
+            if iterations is not None and run.iteration >= iterations:
+                break
+            run.iteration += 1
+            snapshot = core.snapshot()
+            rising = not core.converged()
+            best = core.incumbent
+            if rising:
+                job = pool.submit(core.ascend, 40, _goal(run, core))
+            else:
+                job = pool.submit(walkers[1].step, core, snapshot, best)
+            found = [walkers[0].step(core, snapshot, best)]
+            other = job.result()
+            if other is not None:
+                found.append(other)
+            for x in found:
+                if x is not None and run.offer(run.expand(x)):
+                    core.incumbent = x
+            run.raise_lower(core.lower)
+            if progress is not None:
+                progress(
+                    seconds=time.perf_counter() - run.began, cost=run.cost, lower_bound=run.lower,
+                    iteration=run.iteration,
+                )  # fmt: skip
+            if run.closed():
+                break
+            if run.iteration >= next_fix and run.best is not None:
+                next_fix = int(next_fix * 1.5) + 1
+                fresh = run.tighten(core)
+                if fresh is None:
+                    return
+                if fresh is not core:
+                    core = fresh
+                    if core.net.n == 0:
+                        run.offer(run.expand(np.zeros(0, dtype=np.int64)))
+                        run.complete = True
+                        return
+                    core.ascend(100, _goal(run, core))
+                    for walker in walkers:
+                        walker.reset()
+                if len(core.net.table) <= _SMALL and len(core.net.table) < 0.8 * max(tried, 1) or tried == 0:
+                    tried = len(core.net.table)
+                    if tried <= _SMALL:
+                        run.prove(core, _BACKTRACKS)
+
+
+def _goal(run: _Run, core: Core) -> float:
+    """Estimate of the optimum for the Polyak step."""
+    low = core.lower if np.isfinite(core.state[0]) else None
+    if np.isfinite(run.cost):
+        return run.upper
+    return abs(low) * 1.1 + core.span * 1e-3 if low is not None else core.span
 
 
 def solve(
@@ -34,56 +228,42 @@ def solve(
     gap: float = 0.0,
     progress: Callable[..., Any] | None = None,
 ) -> Solution:
-    """Minimise ``problem``; see the package docstring for the meaning of the arguments."""
-    began = time.perf_counter()
+    """Minimise ``problem``.
+
+    Args:
+        problem: the network.
+        timeout: seconds from the call (None: until proven or ``iterations``).
+        seed: seed of everything random.
+        iterations: at most this many search rounds; makes the result independent of the clock.
+        start: an assignment the result is never worse than, if feasible.
+        gap: stop when ``(cost - lower_bound) / |cost|`` is proven to be at most this.
+        progress: called as ``progress(seconds=, cost=, lower_bound=, iteration=)`` after each round.
+
+    Raises:
+        Infeasible: no assignment exists, or none was found in time (the message says which, and whether
+            costs or memory are the cause).
+    """
     problem.check()
-    net = flatten(problem)
-    best: I | None = None
-    best_cost = np.inf
-    lower = -np.inf
+    if iterations is not None:
+        timeout = None
+    run = _Run(problem, timeout, seed, gap)
     if start is not None:
         x = np.asarray(start, dtype=np.int64)
-        c = net.cost(x)
-        if c < np.inf and np.all(net.profile(x) <= net.room):
-            best, best_cost = x, c
-    price = np.zeros(len(net.room))
-    step, count, proven = 1.0, 0, False
-    while True:
-        left = None if timeout is None else timeout - (time.perf_counter() - began)
-        if count and ((left is not None and left <= 0) or (iterations is not None and count >= iterations)):
-            break
-        out = minimise(
-            net.uoff, _priced(net, price), net.eu, net.ev, net.eoff, net.table,
-            time_limit=None if left is None else max(left, 1), seed=seed,
-        )  # fmt: skip
-        count += 1
-        if out.assignment is None and out.proven:
-            raise Infeasible("the costs alone forbid every assignment (memory plays no part)")
-        lower = max(lower, out.lower_bound - float(price @ net.room))
-        if out.assignment is None:
-            break
-        x = out.assignment
-        over = net.profile(x) - net.room if len(net.room) else np.zeros(0)
-        cost = net.cost(x)
-        if np.all(over <= 0) and cost < best_cost:
-            best, best_cost = x, cost
-        if best is not None and best_cost <= lower + 1e-9 * abs(lower):
-            proven = True
-            break
-        if not len(net.room) or (best is not None and best_cost - lower <= gap * abs(best_cost)):
-            break
-        grad = np.where((price <= 0) & (over < 0), 0.0, over)
-        norm = float(grad @ grad)
-        if norm == 0:
-            break
-        target = best_cost if best is not None else max(abs(lower) * 1.1, 1.0)
-        price = np.maximum(0.0, price + step * max(target - lower, 1e-3 * abs(lower)) / norm * over)
-        step *= 0.97
-        if progress is not None:
-            progress(seconds=time.perf_counter() - began, cost=best_cost, lower_bound=lower, iteration=count)
-    if best is None:
-        raise Infeasible("memory: no assignment within the limit was found in the time given")
-    cost, peak = evaluate(problem, best.tolist())
+        if x.shape != (run.origin.n,) or np.any(x < 0) or np.any(x >= run.origin.sizes):
+            raise ValueError("start must give a strategy of each node")
+        run.offer(x)
+    try:
+        _settle(run, iterations, progress)
+    except Infeasible:
+        if run.best is None:
+            raise
+        run.complete = True  # nothing but the warm start is left
+    if run.best is None:
+        what = "memory: no assignment within the limit" if problem.has_memory else "costs: no allowed assignment"
+        raise Infeasible(f"{what} was found in the time given (none is proven not to exist)")
+    cost, peak = evaluate(problem, run.best.tolist())
+    lower = cost if run.complete else min(run.lower, cost)
     return Solution(
-        tuple(int(s) for s in best), cost, min(lower, cost), peak, proven, time.perf_counter() - began, count
-    )
+        tuple(int(s) for s in run.best), cost, lower, peak, run.complete or run.closed() and run.gap == 0.0,
+        time.perf_counter() - run.began, run.iteration,
+    )  # fmt: skip

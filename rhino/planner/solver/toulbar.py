@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 from .network import F, I
 
 _HEADROOM = 2.0**50
+
+Knapsack = tuple[Sequence[int], Sequence[np.ndarray], int]
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,12 @@ def _shift(values: F, off: I) -> tuple[F, F]:
 def minimise(
     uoff: I, unary: F, eu: I, ev: I, eoff: I, table: F,
     *, upper: float = np.inf, time_limit: float | None = None, backtracks: int | None = None, seed: int = 1,
+    knapsacks: Sequence[Knapsack] = (),
 ) -> Outcome:  # fmt: skip
     """Minimise the network; only assignments cheaper than ``upper`` count.
 
     ``time_limit`` is CPU seconds (toulbar2 counts whole ones); ``backtracks`` bounds the search reproducibly.
+    ``knapsacks`` are (nodes, one integer weight vector per node, room): the weights must sum to at most the room.
     """
     import pytoulbar2.pytb2 as tb2
     from pytoulbar2 import CFN
@@ -109,6 +113,13 @@ def minimise(
                 costs = qt[eoff[ids][:, None] + np.arange(ki * kj)[None, :]].reshape(len(ids), ki, kj)
                 scope = np.stack([place[eu[ids]], place[ev[ids]]], axis=1)
                 wcsp.postMultBinaryVecConstraints(np.ascontiguousarray(scope), np.ascontiguousarray(costs), False)
+        for nodes, weights, room in knapsacks:
+            words = [str(-room)]
+            for i, w in zip(nodes, weights, strict=True):
+                used = [f"{s} {-int(v)}" for s, v in enumerate(w) if v != 0]
+                words.append(str(len(used)))
+                words.extend(used)
+            wcsp.postKnapsackConstraint([int(place[i]) for i in nodes], " ".join(words), kp=True)
         limit = 0 if time_limit is None else max(1, int(time_limit))
         found = cfn.Solve(timeLimit=limit)
         # an interrupted search leaves its bound in getDDualBound; a finished one proves its incumbent
