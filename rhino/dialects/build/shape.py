@@ -80,8 +80,9 @@ class ShapeBuilder(BuilderCore):
         return self.emit1(ops.ConcatenateOp, xs, {"dim": integer(dim)})
 
     def reverse(self, x: SSAValue, dims: Sequence[int]) -> SSAValue:
-        dims = positive_dims(x, dims)
-        if all(types.shape_of(x)[d] == 1 for d in dims):
+        shape = types.shape_of(x)
+        dims = [d for d in positive_dims(x, dims) if d not in range(len(shape)) or shape[d] != 1]
+        if not dims:
             return x
         return self.emit1(ops.ReverseOp, [x], {"dims": ints(dims)})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,7 +109,12 @@ class HloOp(IRDLOperation, ABC):
 
 def ints(values: Sequence[int]) -> DenseArrayBase:
     """A list of integers as a property."""
-    return DenseArrayBase.from_list(i64, [int(v) for v in values])
+    return _ints(tuple(int(v) for v in values))
+
+
+@functools.lru_cache(maxsize=4096)  # attributes are immutable, and making one costs as much as making an op
+def _ints(values: tuple[int, ...]) -> DenseArrayBase:
+    return DenseArrayBase.from_list(i64, values)
 
 
 def integer(value: int) -> IntegerAttr:
