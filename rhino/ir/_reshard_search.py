@@ -349,12 +349,15 @@ class Problem:
             step = self.moves_to(state, i, item.goal)
             if step is None:
                 blocked.append(i)
-            elif step[0] in ("shard", "reduce_scatter"):
-                # Smaller arrays make everything after this cheaper.
+            elif step[0] == "shard":  # free, and everything after it gets cheaper
                 yield step[0], (i,), step[1]
                 return
             else:
                 straight.append((step[0], (i,), step[1]))
+        scatters = [move for move in straight if move[0] == "reduce_scatter"]
+        if scatters and all(state[i] is not None for i in blocked):
+            yield scatters[0]
+            return
         yield from straight
         if partial:
             whole = tuple(i for i in partial if not isinstance(self.items[i].goal, tuple))

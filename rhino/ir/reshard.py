@@ -104,10 +104,17 @@ def reshard_steps(shape: tuple[int, ...], a: Layout, b: Layout, mesh: Mesh) -> t
     if found is not None:
         moves = found
         steps = min(steps, _emit(problem, found, a, mesh), key=lambda s: _cost(s, shape, mesh))
-    detours = {i for i, item in enumerate(items) if sum(i in move.items for move in moves) > 1}
-    if any(len(items[i].atoms) > 1 for i in detours):
-        # Atoms that move alike may still have to part when the whole group has no direct way.
-        parted = [one for i, item in enumerate(items) for one in (item.part() if i in detours else [item])]
+    # Atoms that move alike may have to part: when the whole group has no direct way, or is blocked where a
+    # part of it is not. Only exchanges are cheaper together.
+    loose = [
+        sum(i in move.items for move in moves) > 1
+        or not (isinstance(item.start, tuple) and isinstance(item.goal, tuple))
+        for i, item in enumerate(items)
+    ]
+    parted = [
+        one for item, part in zip(items, loose, strict=True) for one in (item.part() if part else [item])
+    ]
+    if len(parted) > len(items):
         problem = Problem(shape, a, parted, mesh)
         moves, best = problem.direct()
         if not best:
