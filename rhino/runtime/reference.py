@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rhino.ir.errors import ProgramError
 from rhino.ir.optimizers import SGD, Adam, AdamW, Optimizer
 from rhino.runtime.state import materialise
-from rhino.runtime.tensors import to_numpy
+from rhino.runtime.tensors import to_numpy, to_torch
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -60,14 +60,27 @@ class Reference:
         return loss.detach()
 
 
-def first_step(
-    model: nn.Module, loss: Loss, batch: Any, optimizer: Optimizer, *, widen: bool = False
-) -> dict[tuple[str, str], np.ndarray]:
-    """One step of plain PyTorch from zero optimizer state, by ``(role, name)``.
+#: What torch.optim calls the states of a Rhino optimizer.
+_SLOTS = {"m": "exp_avg", "v": "exp_avg_sq", "momentum": "momentum_buffer"}
 
-    Holds the loss, the gradient of every parameter that needs one (zeros where the loss does not reach it,
-    which then are gradients to the optimizer too), the updated parameters, and the buffers after the forward
-    pass. `widen`: casts to narrower floats inside the model give float64. The model is changed.
+
+def first_step(
+    model: nn.Module,
+    loss: Loss,
+    batch: Any,
+    optimizer: Optimizer,
+    states: Mapping[str, np.ndarray],
+    *,
+    widen: bool = False,
+) -> dict[tuple[str, str], np.ndarray]:
+    """One step of plain PyTorch, by ``(role, name)``. The model is changed.
+
+    Holds the loss, the gradient of every parameter that needs one (zeros where the loss does not reach it, which then
+    are gradients to the optimizer too), the updated parameters and states, and the buffers after the forward pass.
+
+    Args:
+        states: the optimizer's states before the step, named ``parameter.slot``; its step count is 0.
+        widen: casts to narrower floats inside the model give float64.
     """
     with _Wide() if widen else nullcontext():
         value = loss(model, batch)
@@ -80,8 +93,20 @@ def first_step(
     out.update(
         {("gradient", name): to_numpy(p.grad).copy() for name, p in trained.items() if p.grad is not None}
     )
-    torch_optimizer(optimizer, trained.values()).step()
-    out.update({("parameter", name): to_numpy(p) for name, p in trained.items()})
+    torch_step = torch_optimizer(optimizer, trained.values())
+    for name, parameter in trained.items():
+        slots = {key: states[f"{name}.{slot}"] for slot, key in _SLOTS.items() if f"{name}.{slot}" in states}
+        if slots:
+            torch_step.state[parameter] = {
+                "step": torch.zeros(()),
+                **{key: to_torch(array).to(parameter.dtype) for key, array in slots.items()},
+            }
+    torch_step.step()
+    for name, parameter in trained.items():
+        out["parameter", name] = to_numpy(parameter)
+        for slot, key in _SLOTS.items():
+            if isinstance(state := torch_step.state[parameter].get(key), torch.Tensor):
+                out["state", f"{name}.{slot}"] = to_numpy(state)
     out.update({("buffer", name): to_numpy(b) for name, b in model.named_buffers()})
     return out
 
