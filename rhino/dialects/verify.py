@@ -11,8 +11,8 @@ from xdsl.ir import Operation, SSAValue
 from rhino.dialects import signature
 from rhino.dialects.dist import LayoutAttr, LocalOp, MeshOp, ReshardOp, mesh_of
 from rhino.dialects.dist.layouts import GLOBAL_TYPE, LAYOUT, argument_layouts, layouts_of, result_layouts
-from rhino.dialects.hlo.base import HloOp
 from rhino.dialects.dist.mesh import mesh_op_of
+from rhino.dialects.hlo.base import HloOp
 from rhino.ir import types
 from rhino.ir.errors import LayoutError, ProgramError, RhinoError
 from rhino.ir.evaluate import is_local
@@ -64,7 +64,9 @@ def check_placed(module: ModuleOp) -> None:
     layouts: dict[SSAValue, Layout] = {}
     for arg, layout in zip(func.args, _attempt(func, lambda: argument_layouts(func, mesh)), strict=True):
         if layout is None:
-            raise op_error(func, f"argument {arg.index} of @main has no {LAYOUT}", "run `place` or `propagate`")
+            raise op_error(
+                func, f"argument {arg.index} of @main has no {LAYOUT}", "run `place` or `propagate`"
+            )
         layouts[arg] = layout
     for op in func.body.block.ops:
         if op is not ret:
@@ -106,7 +108,7 @@ def _check_placed_op(op: Operation, layouts: dict[SSAValue, Layout], mesh: Mesh)
 
 
 def check_local(module: ModuleOp) -> None:
-    """The local stage: no reshards and no layouts inside, and a boundary that says what the arrays are parts of.
+    """The local stage: no reshards and no layouts inside, a boundary that says what the arrays are parts of.
 
     Raises ProgramError that names the op or the argument.
     """

@@ -7,16 +7,15 @@ becomes
     %sum = dist.all_reduce sum %flat over ["dp"] : tensor<48xf32>
     %a1 = hlo.reshape (hlo.slice %sum), %b1 = ...
 
-Only all_reduces of one kind, axes and element type are collected, and only while the first use of every one of them
-comes after the last one is defined (as gradients' do): the common all_reduce stands at that last definition, so no
-value is used before it exists.
+Only all_reduces of one kind, axes and element type are collected, and only while the first use of every one
+of them comes after the last one is defined (as gradients' do): the common all_reduce stands at that last
+definition, so no value is used before it exists.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-
 
 from xdsl.ir import Block, Operation
 from xdsl.rewriter import InsertPoint
@@ -55,7 +54,9 @@ def bucket_all_reduces(block: Block, mesh: Mesh, limit: int) -> None:
             done.append(bucket)
         bucket.members.append(op)
         bucket.bytes += size
-        bucket.first_use = min(bucket.first_use, *(_position(use.operation, block, number) for use in op.result.uses))
+        bucket.first_use = min(
+            bucket.first_use, *(_position(use.operation, block, number) for use in op.result.uses)
+        )
     for bucket in done:
         if len(bucket.members) > 1:
             _combine(bucket.members, mesh)
@@ -91,8 +92,6 @@ def _combine(members: list[AllReduceOp], mesh: Mesh) -> None:
     for op in members:
         assert op.parent is not None
         op.parent.erase_op(op)
-
-
 
 
 def _reason(members: list[AllReduceOp]) -> str:

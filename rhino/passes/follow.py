@@ -1,12 +1,12 @@
 """Layouts for a whole function from a few pins: every op follows its neighbours.
 
-The unit of propagation is one atom of the mesh on one factor of one op's rule. An op that sees a digit of an atom on
-one of its tensors splits the factor the digit lies in, and hands the digit to all its tensors that have the factor
-and are free to take it. Where the neighbours disagree, the factor that keeps more bytes in place wins. Everything
-that no digit reaches stays replicated.
+The unit of propagation is one atom of the mesh on one factor of one op's rule. An op that sees a digit of
+an atom on one of its tensors splits the factor the digit lies in, and hands the digit to all its tensors
+that have the factor and are free to take it. Where the neighbours disagree, the factor that keeps more
+bytes in place wins. Everything that no digit reaches stays replicated.
 
-A last sweep in program order settles partial results: they pass through linear ops as long as that does not make
-more bytes to reduce, and are resolved at the first consumer otherwise.
+A last sweep in program order settles partial results: they pass through linear ops as long as that does not
+make more bytes to reduce, and are resolved at the first consumer otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rhino.ir import types
 from rhino.ir.errors import LayoutError, ProgramError
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
-from rhino.ir.rule import REDUCTIONS, Placement, Rule, Split
+from rhino.ir.rule import Placement, Rule, Split
 
 Factor = tuple[str, int]  # name, period inside it
 
@@ -63,12 +63,12 @@ class _State:
 def follow_pins(module: ModuleOp, mesh: Mesh, *, backward: bool = True) -> Decided:
     """Layouts for all values of `@main` from its pins: ``dist.layout`` on arguments, results and ops.
 
-    A pin on an argument or result of the function is its layout; a pin on an op is the layout in which the op itself
-    yields its results. A result that replaces an argument in the next step has the argument's layout. Without
-    `backward`, digits travel from operands to results only.
+    A pin on an argument or result of the function is its layout; a pin on an op is the layout in which the
+    op itself yields its results. A result that replaces an argument in the next step has the argument's
+    layout. Without `backward`, digits travel from operands to results only.
 
-    Raises LayoutError when an op cannot yield its pinned layout, ProgramError when the module is already placed or
-    holds an op with a region.
+    Raises LayoutError when an op cannot yield its pinned layout, ProgramError when the module is already
+    placed or holds an op with a region.
     """
     func = signature.main_of(module)
     ret = signature.return_of(func)
@@ -92,8 +92,10 @@ def follow_pins(module: ModuleOp, mesh: Mesh, *, backward: bool = True) -> Decid
             if layout is not None and value not in state.closed:
                 state.digits[value] = _without_partial(layout)
     _sweep(nodes, state, backward)
-    have = {arg: state.digits[arg] if pin is None else pin for arg, pin in zip(func.args, given, strict=True)}
-    placements = {}
+    have: dict[SSAValue, Layout] = {
+        arg: state.digits[arg] if pin is None else pin for arg, pin in zip(func.args, given, strict=True)
+    }
+    placements: dict[Operation, Placement] = {}
     for node in nodes:
         placement = _settle(node, have, mesh)
         placements[node.op] = placement
@@ -183,7 +185,7 @@ def _tensors(node: _Node) -> list[tuple[SSAValue, tuple[tuple[str, ...], ...], b
 
 
 def _accepts(node: _Node, split: Split, state: _State) -> bool:
-    """Whether the op may take one more split: all its layouts stay well-formed and the pinned ones as they are."""
+    """Whether the op may take one more split: all layouts stay well-formed and pinned ones as they are."""
     placement = node.rule.place([*node.splits.values(), split])
     layouts = (*placement.operands, *placement.results)
     for (value, _, _), layout in zip(_tensors(node), layouts, strict=True):
@@ -247,7 +249,9 @@ def _carry_partials(node: _Node, placement: Placement, have: Mapping[SSAValue, L
     carried = Placement(tuple(operands), results)
     if node.pin is not None:
         return carried if results == node.pin else placement
-    before = _local_bytes((v, l) for v, l in zip(node.op.operands, operands, strict=True) if v in partial_operands)
+    before = _local_bytes(
+        (v, layout) for v, layout in zip(node.op.operands, operands, strict=True) if v in partial_operands
+    )
     after = _local_bytes(zip(node.op.results, results, strict=True))
     alone = all(len(list(v.uses)) == 1 for v in partial_operands)
     return carried if after < before or (after == before and alone) else placement

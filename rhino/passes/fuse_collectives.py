@@ -2,11 +2,13 @@
 
 * Equal collectives become one.
 * ``shard(all_reduce(x))`` becomes ``reduce_scatter(x)``, with an all_reduce over the axes that are left.
-* ``all_reduce(x) + all_reduce(y)`` becomes ``all_reduce(x + y)`` (also for max, min, and, or, products; also for
-  reduce_scatter), where nothing else uses the operands.
+* ``all_reduce(x) + all_reduce(y)`` becomes ``all_reduce(x + y)`` (also for max, min, and, or, products;
+  also for reduce_scatter), where nothing else uses the operands.
 * all_gathers (or all_reduces) over different axes in a row become one when they join one contiguous digit.
-* A collective that undoes the one before it goes away: gather and shard, all_to_all and back, permute and back.
-* Small all_reduces that do not depend on each other become one over a flat buffer (see `rhino.passes.buckets`).
+* A collective that undoes the one before it goes away: gather and shard, all_to_all and back, permute and
+  back.
+* Small all_reduces that do not depend on each other become one over a flat buffer (see
+  `rhino.passes.buckets`).
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _COMMUTES = {
 
 @dataclass(frozen=True)
 class FuseCollectivesPass(ModulePass):
-    """Options: `bytes`, the size up to which all_reduces are collected in one buffer (default 4 MiB, 0 for never)."""
+    """Options: `bytes`, the size of the buffers that collect all_reduces (default 4 MiB, 0 for none)."""
 
     name = "fuse-collectives"
     bytes: int = 4 << 20
@@ -64,7 +66,7 @@ class FuseCollectivesPass(ModulePass):
 
 
 def fuse_collectives(module: ModuleOp, bucket_bytes: int = 4 << 20) -> None:
-    """Apply the rewrites of this module's docstring to the local `@main`, in place. Other modules stay as they are."""
+    """Apply the rewrites of this module's docstring to the local `@main`, in place."""
     mesh = mesh_of(module)
     block = signature.main_of(module).body.block
     if not any(isinstance(op, LocalOp) for op in block.ops):
@@ -205,9 +207,7 @@ def _reduce_later(op: HloOp, mesh: Mesh) -> bool:
     )
     _insert(inner, op)
     fields = {"dim": a.dim, "period": a.period} if isinstance(a, ReduceScatterOp) else {}
-    new = type(a).make(
-        inner.results[0], a.axes(mesh), mesh, reason=_reasons([a, b]), kind=kind, **fields
-    )
+    new = type(a).make(inner.results[0], a.axes(mesh), mesh, reason=_reasons([a, b]), kind=kind, **fields)
     _insert(new, op)
     op.results[0].replace_all_uses_with(new.result)
     _erase(op)
@@ -232,7 +232,7 @@ def _insert(op: Operation, before: Operation) -> None:
 
 
 def _replace(op: LocalOp, new: CollectiveOp | None) -> bool:
-    """Put the result of `new` in place of that of `op` (which has no uses left if there is none); always True."""
+    """Put the result of `new` in place of that of `op` (unused if there is none); always True."""
     if new is not None:
         new.result.name_hint = op.results[0].name_hint
         op.results[0].replace_all_uses_with(new.result)

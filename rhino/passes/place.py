@@ -5,9 +5,9 @@ becomes
     %w1 = dist.reshard %w to #dist.layout<[{}, {"tp"}]>
     %h = hlo.dot_general %x, %w1 {dist.layout = [#dist.layout<[{"dp"}, {"tp"}]>]}
 
-On the command line the decisions are the pins that the module already carries (``dist.layout`` on arguments,
-results and ops); everything else follows greedily from the operands, in program order. `propagate` also lets pins
-act backward.
+On the command line the decisions are the pins that the module already carries (``dist.layout`` on
+arguments, results and ops); everything else follows greedily from the operands, in program order.
+`propagate` also lets pins act backward.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from rhino.ir.rule import Placement
 class PlacePass(ModulePass):
     """Options: `mesh` (``dp=2,tp=4`` or ``2x4``), which may be left out when the module has one.
 
-    Raises MeshError when there is no mesh or two different ones, LayoutError when a pin fits neither its value nor
-    the mesh.
+    Raises MeshError when there is no mesh or two different ones, LayoutError when a pin fits neither its
+    value nor the mesh.
     """
 
     name = "place"
@@ -55,7 +55,7 @@ class PlacePass(ModulePass):
 
 
 def choose_mesh(module: ModuleOp, text: str | None) -> Mesh:
-    """The mesh of an option, or of the module if the option is empty. Raises MeshError when they clash or lack."""
+    """The mesh of an option, or else of the module. Raises MeshError when there is none or they clash."""
     known = mesh_op_of(module)
     if text is None:
         if known is None:
@@ -79,12 +79,13 @@ def place(
 ) -> None:
     """Write the layouts of all values of `@main` and insert the reshards between them, in place.
 
-    `placements` gives every `hlo` op the layouts it takes and yields, `arguments` and `results` are those of the
-    function. A reshard is shared by all consumers that want the same layout. One that makes a value smaller stands
-    right after the value's definition, any other right before the first consumer, so that the larger form lives
-    for as short as possible.
+    `placements` gives every `hlo` op the layouts it takes and yields, `arguments` and `results` are those
+    of the function. A reshard is shared by all consumers that want the same layout. One that makes a value
+    smaller stands right after the value's definition, any other right before the first consumer, so that
+    the larger form lives for as short as possible.
 
-    Raises ProgramError if an op is missing or has a region, LayoutError if a layout does not fit or cannot be reached.
+    Raises ProgramError if an op is missing or has a region, LayoutError if a layout does not fit or cannot
+    be reached.
     """
     func = signature.main_of(module)
     ret = signature.return_of(func)

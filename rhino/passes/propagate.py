@@ -3,7 +3,8 @@
     func.func @main(%x {dist.layout = #dist.layout<[{"dp"}, {}]>}, %w) { %h = hlo.dot_general %x, %w ... }
 becomes a placed module in which %h is split over "dp" as well and %w is replicated.
 
-Pins are ``dist.layout`` attributes on arguments, results and ops. See `rhino.passes.follow` for how digits travel.
+Pins are ``dist.layout`` attributes on arguments, results and ops. See `rhino.passes.follow` for how digits
+travel.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from rhino.passes.place import choose_mesh, place
 class PropagatePass(ModulePass):
     """Options: `mesh` (``dp=2,tp=4`` or ``2x4``), which may be left out when the module has one.
 
-    Raises MeshError when there is no mesh or two different ones, LayoutError when a pin fits neither its value nor
-    the mesh.
+    Raises MeshError when there is no mesh or two different ones, LayoutError when a pin fits neither its
+    value nor the mesh.
     """
 
     name = "propagate"

@@ -1,4 +1,4 @@
-"""spmd: turn a placed module into the program that every rank runs, with local shapes and explicit collectives.
+"""spmd: turn a placed module into the program that every rank runs: local shapes, explicit collectives.
 
     %w1 = dist.reshard %w to #dist.layout<[{}, {}]> : tensor<8x16xf32>         // was [{"tp"}, {}]
     %h = hlo.dot_general %x, %w1 {dist.layout = [#dist.layout<[{"dp"}, {}]>]}
@@ -6,8 +6,9 @@ becomes
     %w1 = dist.all_gather %w dim 0 over ["tp"] {bytes = .., reason = "reshard .. for hlo.dot_general"}
     %h = hlo.dot_general %x, %w1 : (tensor<2x8xf32>, tensor<8x16xf32>) -> tensor<2x16xf32>
 
-The function is rebuilt front to back. Every op emits itself through `HloOp.localize`; a value that is partial is
-computed by the unchanged op on every rank's share. Arguments and results keep their layouts and global types.
+The function is rebuilt front to back. Every op emits itself through `HloOp.localize`; a value that is
+partial is computed by the unchanged op on every rank's share. Arguments and results keep their layouts and
+global types.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class SpmdPass(ModulePass):
 
 
 class LocalBuilder(Builder):
-    """A builder for local programs: coordinates are made once per axes and written with the mesh's axis names."""
+    """A builder for local programs: a coordinate is made once, and written with the mesh's axis names."""
 
     def __init__(self, point: InsertPoint, mesh: Mesh) -> None:
         super().__init__(point)
@@ -65,8 +66,8 @@ class LocalBuilder(Builder):
 def spmd(module: ModuleOp) -> None:
     """Rewrite the placed `@main` into its local form, in place.
 
-    Raises ProgramError when something has no layout or an op has a region, LayoutError when an op's rule does not
-    admit its layouts.
+    Raises ProgramError when something has no layout or an op has a region, LayoutError when an op's rule
+    does not admit its layouts.
     """
     mesh = mesh_of(module)
     func = signature.main_of(module)
@@ -90,7 +91,7 @@ def spmd(module: ModuleOp) -> None:
     for op in old.ops:
         with builder.at(op.location):
             if isinstance(op, ReshardOp):
-                outs = [_reshard(builder, op, values[op.x], layouts, mesh)]
+                outs: Sequence[SSAValue] = [_reshard(builder, op, values[op.x], layouts, mesh)]
             elif isinstance(op, ReturnOp):
                 builder.insert(ReturnOp(*(values[v] for v in op.operands)))
                 continue
@@ -117,7 +118,8 @@ def _localize(
 ) -> Sequence[SSAValue]:
     if not isinstance(op, HloOp) or op.regions:
         raise ProgramError(
-            f"{op.name} has no local form", remedy="run `inline-composites` before `place`" if op.regions else None
+            f"{op.name} has no local form",
+            remedy="run `inline-composites` before `place`" if op.regions else None,
         )
     operands = tuple(layouts[v] for v in op.operands)
     results = tuple(layouts[v] for v in op.results)
@@ -175,5 +177,7 @@ def _keep_global(func: FuncOp, returned: Sequence[Layout], mesh: Mesh) -> None:
         signature.results(func), signature.return_of(func).operands, returned, strict=True
     ):
         layout_attr = LayoutAttr.of(layout, types.shape_of(value), mesh)
-        slots.append(with_attribute(with_attribute(slot, "dist.layout", layout_attr), GLOBAL_TYPE, value.type))
+        slots.append(
+            with_attribute(with_attribute(slot, "dist.layout", layout_attr), GLOBAL_TYPE, value.type)
+        )
     signature.set_results(func, slots)

@@ -1,4 +1,4 @@
-"""Random legal placements: whatever an op's rule allows, strided digits, sub-axes and partial flows included."""
+"""Random legal placements: whatever a rule allows, strided digits, sub-axes and partial flows included."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from random_programs import Program, divisors
 from xdsl.ir import Operation, SSAValue
 
 from rhino.dialects import signature
@@ -15,7 +16,6 @@ from rhino.ir import types
 from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.rule import REDUCTIONS, Placement, Rule, Split
-from random_programs import Program, divisors
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ def splits(draw: Callable, rule: Rule, atoms: Sequence[AxisRef]) -> list[Split]:
     return out
 
 
-def carry(draw: Callable, op: Operation, rule: Rule, base: Placement, have: Mapping[SSAValue, Layout]) -> Placement:
+def carry(
+    draw: Callable, op: Operation, rule: Rule, base: Placement, have: Mapping[SSAValue, Layout]
+) -> Placement:
     """`base`, with some of the operands' partial axes going through the op where its rule admits that."""
     for atom in dict.fromkeys(a for v in op.operands for a, _ in have[v].partial):
         who = [i for i, v in enumerate(op.operands) if isinstance(have[v].find(atom), str)]

@@ -1,7 +1,7 @@
 """Random programs on integer-valued data, small enough to read and exact in every order of evaluation.
 
-Every value carries a bound on its magnitude; an op that would leave the integers a double can hold is not made.
-Data types are f64, i64 and i1.
+Every value carries a bound on its magnitude; an op that would leave the integers a double can hold is not
+made. Data types are f64, i64 and i1.
 """
 
 from __future__ import annotations
@@ -214,7 +214,9 @@ class Maker:
             whole = self.integer(0, 2) == 0
             unit = 1 if whole else self.pick([d for d in range(1, extent + 1) if extent % d == 0])
             start.append(0 if whole else unit * self.integer(0, extent // unit - 1))
-            limit.append(extent if whole else start[-1] + unit * self.integer(1, (extent - start[-1]) // unit))
+            limit.append(
+                extent if whole else start[-1] + unit * self.integer(1, (extent - start[-1]) // unit)
+            )
             strides.append(1 if whole else self.pick([1, 1, 2, 3]))
         self.know(self.builder.slice(x, start, limit, strides), self.bounds[x])
 
@@ -311,7 +313,11 @@ class Maker:
         n = math.prod(shape[d] for d in contract)
         left = math.prod(shape[d] for d, r in enumerate(roles) if r != "contract")
         free = [self.pick([e for e in EXTENTS if e * left <= MAX_ELEMENTS] or [1])] if self.flip() else []
-        dims = [*(("b", d) for d in batch), *(("c", d) for d in contract), *(("f", i) for i in range(len(free)))]
+        dims = [
+            *(("b", d) for d in batch),
+            *(("c", d) for d in contract),
+            *(("f", i) for i in range(len(free))),
+        ]
         order = self.draw(st.permutations(dims))
         extents = [free[i] if tag == "f" else shape[i] for tag, i in order]
         if self.flip() and not free and order == [("b", d) for d in batch] + [("c", d) for d in contract]:
@@ -325,7 +331,9 @@ class Maker:
         contract_y = [order.index(("c", d)) for d in contract]
         self.know(self.builder.dot_general(x, y, (batch, batch_y), (contract, contract_y)), bound)
 
-    def window(self, shape: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]], list[int]] | None:
+    def window(
+        self, shape: Sequence[int]
+    ) -> tuple[list[int], list[int], list[tuple[int, int]], list[int]] | None:
         """Sizes, strides, padding and dilation of windows that fit at least once."""
         sizes, strides, padding, dilation = [], [], [], []
         for extent in shape:
@@ -364,7 +372,9 @@ class Maker:
         kind = self.pick(["sum", "max"])
         if kind == "max":
             # A window of padding only would give -inf.
-            padding = [(min(lo, 1) if size > 1 else 0, 0) for (lo, _), size in zip(padding, sizes, strict=True)]
+            padding = [
+                (min(lo, 1) if size > 1 else 0, 0) for (lo, _), size in zip(padding, sizes, strict=True)
+            ]
             if any(
                 (size - 1) * d + 1 > e + lo
                 for size, d, e, (lo, _) in zip(sizes, dilation, types.shape_of(x), padding, strict=True)
@@ -436,7 +446,18 @@ class Maker:
         self.know(indices, last)
 
 
-STRUCTURE = ("binary", "broadcast", "concatenate", "dot", "pad", "reduce", "reshape", "slice", "transpose", "unary")
+STRUCTURE = (
+    "binary",
+    "broadcast",
+    "concatenate",
+    "dot",
+    "pad",
+    "reduce",
+    "reshape",
+    "slice",
+    "transpose",
+    "unary",
+)
 #: Ops that make partial results and ops that let them pass.
 LINEAR = ("dot", "dot", "reduce", "reduce", "reduce", "binary", "binary", "halve", *STRUCTURE)
 ALL = (

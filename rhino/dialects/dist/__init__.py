@@ -3,7 +3,7 @@
 from xdsl.ir import Dialect
 
 from rhino.dialects.dist import collectives, mesh, reshard
-from rhino.dialects.dist.attributes import ATTRIBUTES, AxesAttr, LayoutAttr, MeshAttr
+from rhino.dialects.dist.attributes import AxesAttr, LayoutAttr, MeshAttr
 from rhino.dialects.dist.collectives import (
     AllGatherOp,
     AllReduceOp,
@@ -17,7 +17,7 @@ from rhino.dialects.dist.local import CollectiveOp, LocalOp
 from rhino.dialects.dist.mesh import MeshOp, find_mesh, mesh_of
 from rhino.dialects.dist.reshard import ReshardOp
 
-Dist = Dialect("dist", [*mesh.OPS, *reshard.OPS, *collectives.OPS], ATTRIBUTES)
+Dist = Dialect("dist", [*mesh.OPS, *reshard.OPS, *collectives.OPS], [MeshAttr, LayoutAttr, AxesAttr])
 
 __all__ = [
     "AllGatherOp",

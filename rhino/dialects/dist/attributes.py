@@ -109,7 +109,7 @@ class AxesAttr(Data[tuple[AxisName, ...]]):
 
     @classmethod
     def of(cls, axes: Iterable[AxisRef], mesh: Mesh | None) -> AxesAttr:
-        """The attribute for (sub-)axes, neighbours merged; with a mesh, whole axes are written by their names alone."""
+        """The attribute for (sub-)axes, neighbours merged; with a mesh, whole axes are just their names."""
         sizes = mesh.sizes if mesh is not None else {}
         return cls(
             tuple(
@@ -138,7 +138,9 @@ def _resolve_axes(names: tuple[AxisName, ...], mesh: Mesh) -> tuple[AxisRef, ...
     for name in names:
         whole = mesh.axis(name.name)
         if name.size and whole.size % (name.pre * name.size):
-            raise MeshError(f"axis '{name.name}' of size {whole.size} has no sub-axis ({name.pre}){name.size}")
+            raise MeshError(
+                f"axis '{name.name}' of size {whole.size} has no sub-axis ({name.pre}){name.size}"
+            )
         out.append(AxisRef(*name) if name.size else whole)
     atoms = [atom for axis in out for atom in Mesh.atoms_of(axis)]
     if len({(a.name, a.pre) for a in atoms}) != len(atoms):
@@ -166,6 +168,3 @@ def parse_axes(parser: AttrParser) -> tuple[AxisName, ...]:
 
 def print_axes(printer: Printer, axes: Iterable[AxisName]) -> None:
     printer.print_string(f"[{', '.join(map(str, axes))}]")
-
-
-ATTRIBUTES = [MeshAttr, LayoutAttr, AxesAttr]

@@ -85,7 +85,7 @@ class _OneDigitOp(CollectiveOp, ABC):
 
 @irdl_op_definition
 class AllReduceOp(_ReducingOp):
-    """Every rank gets the combination of its group: ``dist.all_reduce sum %x over ["tp"] : tensor<4x8xf32>``."""
+    """The combination of a group, for all: ``dist.all_reduce sum %x over ["tp"] : tensor<4x8xf32>``."""
 
     name = "dist.all_reduce"
 
@@ -101,8 +101,8 @@ class AllReduceOp(_ReducingOp):
 class AllGatherOp(_OneDigitOp):
     """Joins the arrays of a group.
 
-    ``dist.all_gather %x dim 1 over ["tp"] period 32 : tensor<4x24xf32> -> tensor<4x96xf32>``; the period is counted
-    in the result.
+    ``dist.all_gather %x dim 1 over ["tp"] period 32 : tensor<4x24xf32> -> tensor<4x96xf32>``; the period is
+    counted in the result.
     """
 
     name = "dist.all_gather"
@@ -120,8 +120,8 @@ class AllGatherOp(_OneDigitOp):
 class ReduceScatterOp(_ReducingOp, _OneDigitOp):
     """Every rank gets its part of the combination of its group.
 
-    ``dist.reduce_scatter sum %x dim 0 over ["dp"] : tensor<8x64xf32> -> tensor<4x64xf32>``; the period is counted
-    in the operand.
+    ``dist.reduce_scatter sum %x dim 0 over ["dp"] : tensor<8x64xf32> -> tensor<4x64xf32>``; the period is
+    counted in the operand.
     """
 
     name = "dist.reduce_scatter"
@@ -139,8 +139,8 @@ class ReduceScatterOp(_ReducingOp, _OneDigitOp):
 class ShardOp(_OneDigitOp):
     """Every rank keeps its part of its own array, without communication.
 
-    ``dist.shard %x dim 1 over ["tp"] period 32 : tensor<4x96xf32> -> tensor<4x24xf32>``; the period is counted in
-    the operand.
+    ``dist.shard %x dim 1 over ["tp"] period 32 : tensor<4x96xf32> -> tensor<4x24xf32>``; the period is
+    counted in the operand.
     """
 
     name = "dist.shard"
@@ -158,8 +158,8 @@ class ShardOp(_OneDigitOp):
 class AllToAllOp(CollectiveOp):
     """Cuts along one dimension, exchanges the pieces, joins along another (or the same).
 
-    ``dist.all_to_all %x cut 2 join 0 over ["tp"] : tensor<2x8x64xf32> -> tensor<8x8x16xf32>``; either may have a
-    ``period``: that of the cut is counted in the operand, that of the join in the result.
+    ``dist.all_to_all %x cut 2 join 0 over ["tp"] : tensor<2x8x64xf32> -> tensor<8x8x16xf32>``; either may
+    have a ``period``: that of the cut is counted in the operand, that of the join in the result.
     """
 
     name = "dist.all_to_all"
@@ -256,7 +256,7 @@ class PermuteOp(CollectiveOp):
 
 @irdl_op_definition
 class AxisIndexOp(LocalOp):
-    """This device's coordinate on some axes, outer first: ``%i = dist.axis_index ["dp", "tp"] : tensor<i64>``."""
+    """This device's coordinate on some axes, outer first: ``dist.axis_index ["dp", "tp"] : tensor<i64>``."""
 
     name = "dist.axis_index"
     result = result_def(TensorType)
@@ -283,7 +283,9 @@ class AxisIndexOp(LocalOp):
         axes = AxesAttr(parse_axes(parser))
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
-        return cls.create(result_types=[parser.parse_type()], properties={"axes": axes}, attributes=attributes)
+        return cls.create(
+            result_types=[parser.parse_type()], properties={"axes": axes}, attributes=attributes
+        )
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

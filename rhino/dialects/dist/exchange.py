@@ -1,8 +1,8 @@
 """What the collectives do, in numpy: digits cut from and joined into arrays, and groups combined.
 
-On a dimension of extent e a digit of n members and local period P reads it as ``[e / P, n, P / n]``: index l belongs
-to member ``(l mod P) // (P / n)``. Cutting takes one member out of the middle part, joining puts all members back.
-All ranks are passed at once: ``values[rank]`` is the array of that rank.
+On a dimension of extent e a digit of n members and local period P reads it as ``[e / P, n, P / n]``: index
+l belongs to member ``(l mod P) // (P / n)``. Cutting takes one member out of the middle part, joining puts
+all members back. All ranks are passed at once: ``values[rank]`` is the array of that rank.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def all_to_all(
     to_dim: int,
     to_period: int,
 ) -> list[np.ndarray]:
-    """Every rank cuts its array along `to_dim`, sends piece i to member i and joins what it gets along `dim`."""
+    """Every rank cuts its array along `to_dim`, sends piece i to member i, joins what it gets along `dim`."""
 
     def one(parts: Arrays) -> list[np.ndarray]:
         n = len(parts)
@@ -83,9 +83,7 @@ def all_to_all(
     return _per_group(mesh, axes, values, one)
 
 
-def shard(
-    mesh: Mesh, axes: tuple[AxisRef, ...], values: Arrays, dim: int, period: int
-) -> list[np.ndarray]:
+def shard(mesh: Mesh, axes: tuple[AxisRef, ...], values: Arrays, dim: int, period: int) -> list[np.ndarray]:
     """Every rank keeps its part of its own array."""
 
     def one(parts: Arrays) -> list[np.ndarray]:

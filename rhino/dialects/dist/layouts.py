@@ -1,7 +1,7 @@
 """Layouts of values in placed modules: read from and written to the attributes that hold them.
 
-Results of ops have theirs in the op's ``dist.layout`` array, arguments and results of `@main` in ``arg_attrs`` and
-``res_attrs``, and the result of a `dist.reshard` has the layout it names.
+Results of ops have theirs in the op's ``dist.layout`` array, arguments and results of `@main` in
+``arg_attrs`` and ``res_attrs``, and the result of a `dist.reshard` has the layout it names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def set_layouts(op: Operation, layouts: Sequence[Layout], mesh: Mesh) -> None:
 def layouts_of(op: Operation, mesh: Mesh) -> tuple[Layout, ...] | None:
     """The layouts of an op's results, or None if it says nothing of them.
 
-    Raises ProgramError when there are not as many layouts as results, LayoutError when one does not fit its result.
+    Raises ProgramError when there are not as many layouts as results, LayoutError when one does not fit its
+    result.
     """
     if isinstance(op, ReshardOp):
         return (op.to.resolve(types.shape_of(op.result), mesh),)
@@ -48,9 +49,7 @@ def layouts_of(op: Operation, mesh: Mesh) -> tuple[Layout, ...] | None:
         return None
     if not isinstance(attr, ArrayAttr) or len(attr.data) != len(op.results):
         raise ProgramError(f"{op.name}: needs one dist.layout for each of its {len(op.results)} results")
-    return tuple(
-        _resolve(item, result, mesh) for item, result in zip(attr.data, op.results, strict=True)
-    )
+    return tuple(_resolve(item, result, mesh) for item, result in zip(attr.data, op.results, strict=True))
 
 
 def layout_of(value: SSAValue, mesh: Mesh | None = None) -> Layout:
@@ -75,7 +74,7 @@ def layout_of(value: SSAValue, mesh: Mesh | None = None) -> Layout:
 
 
 def read_layouts(func: FuncOp, mesh: Mesh) -> dict[SSAValue, Layout]:
-    """The layouts of all arguments and op results of a placed function. Raises ProgramError if one is missing."""
+    """The layouts of all values of a placed function. Raises ProgramError if one is missing."""
     out: dict[SSAValue, Layout] = {}
     for arg, layout in zip(func.args, argument_layouts(func, mesh), strict=True):
         if layout is None:

@@ -1,8 +1,8 @@
-"""What the ops of local programs share: the axes they act along, the digits they cut and join, and their text.
+"""What the ops of local programs share: the axes they act along, the digits they cut and join, their text.
 
-A collective acts on the groups of ranks that differ on its axes only, each ordered by its coordinate there, outer
-axis first. Periods are local (see `rhino.dialects.dist.exchange`) and left out when the digit is a block. `reason`
-says which reshard a collective belongs to, `bytes` how many bytes every rank sends.
+A collective acts on the groups of ranks that differ on its axes only, each ordered by its coordinate there,
+outer axis first. Periods are local (see `rhino.dialects.dist.exchange`) and left out when the digit is a
+block. `reason` says which reshard a collective belongs to, `bytes` how many bytes every rank sends.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class LocalOp(IRDLOperation, ABC):
 class CollectiveOp(LocalOp, ABC):
     """``dist.<name> [kind] %x <digits> over [<axes>] <more> {reason = .., bytes = ..} : type [-> type]``.
 
-    Subclasses name the properties of the digit that they cut from the operand (`CUT`) and of the one that they
-    join in the result (`JOIN`), each as dimension and period; shapes and checks follow from that.
+    Subclasses name the properties of the digit that they cut from the operand (`CUT`) and of the one that
+    they join in the result (`JOIN`), each as dimension and period; shapes and checks follow from that.
     """
 
     x = operand_def(TensorType)
@@ -225,7 +225,7 @@ class CollectiveOp(LocalOp, ABC):
         printer.print_string(" over ")
         print_axes(printer, self.axes_attr.data)
         self.print_tail(printer)
-        notes = {k: self.properties[k] for k in ("reason", "bytes") if k in self.properties}
+        notes: dict[str, Attribute] = {k: v for k, v in self.properties.items() if k in ("reason", "bytes")}
         printer.print_op_attributes({**notes, **self.attributes})
         printer.print_string(" : ")
         printer.print_attribute(self.x.type)

@@ -1,4 +1,4 @@
-"""`dist.mesh`: the device mesh of a module, a symbol that layouts and collectives refer to without naming it."""
+"""`dist.mesh`: the device mesh of a module, to which layouts and collectives refer without naming it."""
 
 from __future__ import annotations
 

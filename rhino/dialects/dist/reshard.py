@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, VarConstraint, base, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import (
+    IRDLOperation,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
-from typing import ClassVar
 
 from rhino.dialects.dist.attributes import LayoutAttr
 from rhino.dialects.dist.mesh import find_mesh
@@ -22,7 +32,7 @@ from rhino.ir.mesh import Mesh
 
 @irdl_op_definition
 class ReshardOp(IRDLOperation):
-    """The same tensor in another layout: ``%y = dist.reshard %x to #dist.layout<[{"dp"}, {}]> : tensor<8x4xf32>``.
+    """The same tensor in another layout: ``dist.reshard %x to #dist.layout<[{"dp"}, {}]> : tensor<8x4xf32>``.
 
     Types are global. `rhino.ir.reshard.reshard_steps` says what the change takes.
     """
@@ -67,7 +77,9 @@ class ReshardOp(IRDLOperation):
         at = parser.pos
         type = parser.parse_type()
         operands = parser.resolve_operands([x], [type], at)
-        return cls.create(operands=operands, result_types=[type], properties={"to": to}, attributes=attributes)
+        return cls.create(
+            operands=operands, result_types=[type], properties={"to": to}, attributes=attributes
+        )
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

@@ -29,9 +29,7 @@ _OPS: dict[str, type[CollectiveOp]] = {
 }
 
 
-def emit_steps(
-    builder: Builder, value: SSAValue, steps: Sequence[Step], mesh: Mesh, reason: str
-) -> SSAValue:
+def emit_steps(builder: Builder, value: SSAValue, steps: Sequence[Step], mesh: Mesh, reason: str) -> SSAValue:
     """Insert `steps` on a local value; returns the last result."""
     for step in steps:
         value = builder.insert(collective(value, step, mesh, reason)).result
