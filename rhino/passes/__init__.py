@@ -24,6 +24,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "cse": _pass("rhino.passes.cse", "CsePass"),
     "dce": _pass("rhino.passes.dce", "DcePass"),
     "fold-constants": _pass("rhino.passes.fold_constants", "FoldConstantsPass"),
+    "fuse": _pass("rhino.passes.fuse", "FusePass"),
     "fuse-collectives": _pass("rhino.passes.fuse_collectives", "FuseCollectivesPass"),
     "inline-composites": _pass("rhino.passes.inline_composites", "InlineCompositesPass"),
     "optimizer": _pass("rhino.passes.optimizer", "OptimizerPass"),
