@@ -1,0 +1,5 @@
+"""The planner: decides the layout of every value of a program on a cluster, without the cluster."""
+
+from rhino.planner.plan import Plan, load_plan, plan, read_plan
+
+__all__ = ["Plan", "load_plan", "plan", "read_plan"]

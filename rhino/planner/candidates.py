@@ -57,10 +57,11 @@ Mark = tuple[int, int]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One placement of an op, and the number of pieces its work is cut into."""
+    """One placement of an op, the number of pieces its work is cut into, and its choice for every axis."""
 
     placement: Placement
     shards: int
+    choices: tuple[Choice, ...]
 
 
 @dataclass
@@ -199,7 +200,7 @@ def candidates(rule: Rule, choices: Sequence[Sequence[Choice]], axes: Sequence[A
             continue
         placement = _with_partials(rule, rule.place(splits), combination, axes)
         if placement is not None and placement not in found:
-            found[placement] = Candidate(placement, math.prod(s.axis.size for s in splits))
+            found[placement] = Candidate(placement, math.prod(s.axis.size for s in splits), combination)
     return tuple(found.values())
 
 
@@ -255,9 +256,9 @@ def _with_partials(
 
 def argument_layouts(
     shape: Sequence[int], marks: Sequence[Sequence[Mark | None]], axes: Sequence[AxisRef]
-) -> tuple[Layout, ...]:
-    """All layouts of an argument whose digits for ``axes[i]`` are among ``marks[i]`` (None: replicated)."""
-    found: dict[Layout, None] = {}
+) -> dict[Layout, tuple[Mark | None, ...]]:
+    """All layouts of an argument whose digits for ``axes[i]`` are among ``marks[i]``, each with its digits."""
+    found: dict[Layout, tuple[Mark | None, ...]] = {}
     for combination in itertools.product(*marks):
         per_dim: dict[int, list[tuple[AxisRef, int]]] = {}
         for mark, axis in zip(combination, axes, strict=True):
@@ -270,8 +271,8 @@ def argument_layouts(
                 break
             dims[dim] = [Digit(axis, period) for axis, period in nested]
         else:
-            found.setdefault(Layout.make(dims))
-    return tuple(found)
+            found.setdefault(Layout.make(dims), combination)
+    return found
 
 
 def divides(period: int, axis: AxisRef) -> bool:

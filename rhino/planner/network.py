@@ -52,9 +52,15 @@ def result_argument(graph: Graph, result: int) -> int | None:
 class Network:
     """Builds the problem of a plan space; `decide` and `assign` translate between assignments and decisions."""
 
-    def __init__(self, space: Space, regions: Sequence[int] | None = None) -> None:
-        """`regions` names for every op one whose decision it shares (see `rhino.planner.regions`)."""
+    def __init__(
+        self, space: Space, regions: Sequence[int] | None = None, *, share_arguments: bool = True
+    ) -> None:
+        """`regions` names for every op one whose decision it shares (see `rhino.planner.regions`).
+
+        Without `share_arguments` arguments get no hubs: what is gathered from them is gathered for each user.
+        """
         self.space = space
+        self.share_arguments = share_arguments
         self.graph = space.graph
         self._costs: list[np.ndarray] = []
         self._edges: dict[tuple[int, int], np.ndarray] = {}
@@ -63,21 +69,24 @@ class Network:
         self.hubs: dict[int, tuple[int, Spread]] = {}
         for spread in space.arguments:
             self.argument_variables.append(self._variable(np.zeros(spread.size)))
-        for index, made in enumerate(space.sets):
-            leader = index if regions is None else regions[index]
-            if made is None:
-                self.node_variables.append(None)
-            elif leader == index:
-                self.node_variables.append(self._variable(made.times))
-            else:
-                variable = self.node_variables[leader]
-                assert variable is not None
-                self._unary(variable, made.times)
-                self.node_variables.append(variable)
+        for index in range(len(space.sets)):
+            self.node_variables.append(self._node(index, index if regions is None else regions[index]))
         self._demands: list[list[Demand]] = [self.demands(v) for v in range(len(self.graph.values))]
         for value in range(len(self.graph.values)):
             self._connect(value)
         self.problem = Problem(tuple(self._costs), tuple((i, j, t) for (i, j), t in self._edges.items()))
+
+    def _node(self, index: int, leader: int) -> int | None:
+        """The variable of an op: its leader's if that has the very same strategies, else its own."""
+        made, other = self.space.sets[index], self.space.sets[leader]
+        if made is None:
+            return None
+        if leader == index or other is None or other.results[0] is not made.results[0]:
+            return self._variable(made.times)
+        variable = self.node_variables[leader]
+        assert variable is not None
+        self._unary(variable, made.times)
+        return variable
 
     def source(self, value: int) -> tuple[int, Spread] | None:
         """The variable that decides a value's layout and the layouts it gives, or None when the value follows."""
@@ -117,7 +126,7 @@ class Network:
             return
         shop, at = self.space.shop, self.graph.values[value]
         variable, spread = source
-        if len(demands) > 1:
+        if len(demands) > 1 and (self.share_arguments or at.producer is not None):
             layouts = dict.fromkeys(spread.layouts)
             for demand in demands:
                 layouts.update(dict.fromkeys(demand.spread.layouts if demand.spread else [demand.layout]))

@@ -28,6 +28,9 @@ from rhino.planner.communication import Communication
 from rhino.planner.cost import op_time
 from rhino.planner.graph import Graph, Kind
 
+#: Networks count in microseconds: a plan's cost is then far from the solver's smallest distinguishable difference.
+MICRO = 1e6
+
 
 @dataclass(frozen=True, eq=False)
 class Spread:
@@ -50,7 +53,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class CandidateSet:
-    """The candidates of ops of one kind with equal choices: their times, and the layouts of every port."""
+    """The candidates of ops of one kind with equal choices: times in microseconds, and the layouts of every port."""
 
     candidates: tuple[Candidate, ...]
     times: np.ndarray
@@ -84,7 +87,7 @@ class Workshop:
         key = id(kind), choices
         if key not in self._sets:
             found = candidates(kind.rule, choices, self.axes)
-            times = [op_time(self.cluster.hardware, kind, c.placement, c.shards) for c in found]
+            times = [MICRO * op_time(self.cluster.hardware, kind, c.placement, c.shards) for c in found]
             made = CandidateSet(
                 found,
                 np.array(times),
@@ -98,11 +101,11 @@ class Workshop:
         """The layouts of an argument with ``marks[i]`` open to axis i."""
         key = shape, marks
         if key not in self._arguments:
-            self._arguments[key] = self.spread(argument_layouts(shape, marks, self.axes))
+            self._arguments[key] = self.spread(tuple(argument_layouts(shape, marks, self.axes)))
         return self._arguments[key]
 
     def table(self, shape: tuple[int, ...], itemsize: int, a: Spread, b: Spread) -> np.ndarray:
-        """Reshard times from every strategy of `a` to every strategy of `b`."""
+        """Reshard times in microseconds from every strategy of `a` to every strategy of `b`."""
         key = shape, itemsize, id(a), id(b)
         if key not in self._tables:
             pairs = self._unique(shape, itemsize, a.layouts, b.layouts)
@@ -115,7 +118,7 @@ class Workshop:
         key = shape, itemsize, a, b
         if key not in self._pairs:
             time = self.communication.reshard_time
-            self._pairs[key] = np.array([[time(shape, itemsize, x, y) for y in b] for x in a])
+            self._pairs[key] = MICRO * np.array([[time(shape, itemsize, x, y) for y in b] for x in a])
         return self._pairs[key]
 
 
@@ -124,11 +127,12 @@ class Restriction:
     """Narrows a plan space: which choices an op keeps for an axis, which digits an argument keeps.
 
     ``choices(op index, axis position, choices)`` and ``marks(argument index, axis position, marks)`` return what
-    stays. `layouts`, where given, also drops whole layouts of an argument.
+    stays; ``layouts(argument index, layouts)``, where given, also drops whole layouts.
     """
 
     choices: Callable[[int, int, tuple[Choice, ...]], tuple[Choice, ...]]
     marks: Callable[[int, int, tuple[Mark | None, ...]], tuple[Mark | None, ...]]
+    layouts: Callable[[int, Sequence[Layout]], tuple[Layout, ...]] | None = None
 
 
 @dataclass
@@ -157,5 +161,8 @@ def build_space(graph: Graph, options: Options, shop: Workshop, restriction: Res
         per_marks = tuple(marks_for(known, axis) for axis in shop.axes)
         if restriction is not None:
             per_marks = tuple(restriction.marks(i, a, m) for a, m in enumerate(per_marks))
-        arguments.append(shop.argument(graph.values[i].shape, per_marks))
+        spread = shop.argument(graph.values[i].shape, per_marks)
+        if restriction is not None and restriction.layouts is not None:
+            spread = shop.spread(restriction.layouts(i, spread.layouts))
+        arguments.append(spread)
     return Space(graph, shop, sets, arguments)

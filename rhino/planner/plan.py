@@ -1,0 +1,257 @@
+"""`plan`: from a training step and a cluster to a placed module, with its cost, its bound and the reasons."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, ModuleOp, StringAttr, f64
+from xdsl.ir import Attribute
+
+from rhino.dialects import signature
+from rhino.dialects.dist import CollectiveOp, LayoutAttr
+from rhino.dialects.dist.layouts import argument_layouts
+from rhino.dialects.dist.mesh import mesh_of
+from rhino.dialects.text import parse_module, print_module, read_file
+from rhino.dialects.verify import verify
+from rhino.ir import types
+from rhino.ir.errors import MeshError, PlanError
+from rhino.ir.mesh import Mesh
+from rhino.planner.cluster import Cluster
+from rhino.planner.evaluate import evaluate_plan
+from rhino.planner.tally import PlanCost, describe
+
+#: Share of a device's memory that a plan may fill; the rest is for the runtime's own buffers and fragmentation.
+USABLE_MEMORY = 0.9
+
+#: Module attributes of a plan's text.
+PROGRAM, CLUSTER, COST, TEMPLATES = "rhino.program", "rhino.cluster", "rhino.cost", "rhino.templates"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placed program with what is known of it.
+
+    Attributes:
+        module: the placed module; its text is the plan's text.
+        mesh: the device mesh.
+        cluster: what it was planned for, as text.
+        cost: predicted step time (s) and peak memory (bytes) per device.
+        lower_bound_s: seconds that no plan in the searched space can beat; 0 when nothing was proven.
+        search_s: wall-clock seconds of the search; no part of the plan's text.
+        templates: step time of every expert template, None where it does not apply or does not fit.
+        notes: why templates do not apply, by name.
+        program: hash of the program the plan is for.
+        origin: ``search`` or the template that it came from.
+    """
+
+    module: ModuleOp
+    mesh: Mesh
+    cluster: str
+    cost: PlanCost
+    lower_bound_s: float
+    search_s: float
+    templates: Mapping[str, float | None]
+    program: str
+    origin: str
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """``(cost - lower bound) / cost``: 0 when proven optimal, 1 when nothing was proven."""
+        total = self.cost.step_time_s
+        return max(0.0, (total - self.lower_bound_s) / total) if total else 0.0
+
+    def text(self, debug: bool = False) -> str:
+        """The plan as MLIR; byte for byte the same for the same program and cluster."""
+        return print_module(self.module, debug=debug)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values, under the names that ``rhino plan --json`` writes."""
+        return {
+            "devices": self.mesh.size,
+            "mesh": str(self.mesh),
+            "cluster": self.cluster,
+            "origin": self.origin,
+            "cost": dict(describe(self.cost)),
+            "lower_bound_s": self.lower_bound_s,
+            "gap": self.gap,
+            "search_s": self.search_s,
+            "parameters": parameters(self.module),
+            "collectives": collectives(self.module),
+            "templates": dict(self.templates),
+            "notes": dict(self.notes),
+            "program": self.program,
+        }
+
+
+def program_hash(module: ModuleOp) -> str:
+    """A hash of a global program's text; locations play no part."""
+    return hashlib.sha256(print_module(module).encode()).hexdigest()
+
+
+def parameters(module: ModuleOp) -> list[dict[str, Any]]:
+    """Name, global shape and layout of every parameter of a placed module."""
+    func, mesh = signature.main_of(module), mesh_of(module)
+    out = []
+    for argument, slot, layout in zip(
+        func.args, signature.arguments(func), argument_layouts(func, mesh), strict=True
+    ):
+        if slot.role == "parameter" and layout is not None:
+            shape = types.shape_of(argument)
+            text = str(LayoutAttr.of(layout, shape, mesh).data)
+            out.append({"name": slot.name, "shape": list(shape), "layout": text})
+    return out
+
+
+def collectives(module: ModuleOp) -> list[dict[str, Any]]:
+    """The collectives of the partitioned program by kind and axes: bytes that every device sends, and how many.
+
+    They are counted in what `spmd` and `fuse-collectives` make of the placed module, which is left as it was.
+    """
+    from rhino.passes.fuse_collectives import fuse_collectives
+    from rhino.passes.spmd import spmd
+
+    local = module.clone()
+    spmd(local)
+    fuse_collectives(local)
+    count: Counter[tuple[str, str]] = Counter()
+    sent: Counter[tuple[str, str]] = Counter()
+    for op in signature.main_of(local).body.block.ops:
+        if isinstance(op, CollectiveOp) and op.name != "dist.shard":
+            key = op.name.removeprefix("dist."), ",".join(a.name for a in op.axes_attr.data)
+            count[key] += 1
+            sent[key] += op.bytes
+    return [
+        {"kind": kind, "axis": axis, "bytes": sent[kind, axis], "count": count[kind, axis]}
+        for kind, axis in sorted(count)
+    ]
+
+
+def plan(
+    module: ModuleOp,
+    cluster: Cluster,
+    *,
+    mesh: Mesh | None = None,
+    template: str | None = None,
+    memory_limit: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Plan:
+    """Plan a training step (or any global module) on a cluster; the module is left as it was.
+
+    Args:
+        module: a global-stage module whose `@main` holds the whole step.
+        cluster: the devices.
+        mesh: a fixed device mesh; all factorisations into one to three axes when None.
+        template: ``dp``, ``zero3`` or ``megatron`` for that plan alone; a search when None.
+        memory_limit: bytes per device; 90 % of the device's memory when None.
+        progress: told what is being worked on.
+
+    Raises MeshError when the mesh does not fit the cluster, PlanError when nothing fits the memory or the template
+    does not apply (a batch that cannot be divided, say), ProgramError when the module is not of the global stage.
+    """
+    from rhino.passes.inline_composites import inline_composites
+    from rhino.planner.graph import read
+    from rhino.planner.materialize import materialize
+    from rhino.planner.search import Found, Search, does_not_fit
+
+    began = time.perf_counter()
+    if mesh is not None and mesh.size != cluster.size:
+        raise MeshError(
+            f"mesh {mesh} has {mesh.size} devices, but cluster {cluster} has {cluster.size}",
+            remedy=f"make the sizes multiply to {cluster.size}",
+        )
+    program = program_hash(module)
+    placed = module.clone()
+    inline_composites(placed)
+    graph = read(placed)
+    limit = USABLE_MEMORY * cluster.hardware.memory_bytes if memory_limit is None else memory_limit
+    search = Search(graph, cluster, limit, progress or (lambda message: None))
+    times: dict[str, float | None] = {}
+    notes: dict[str, str] = {}
+    if template is not None:
+        best, bound = search.template(template, mesh), 0.0
+        if not search.fits(best):
+            raise does_not_fit(best, limit)
+        times[template] = best.cost.step_time_s
+    else:
+        outcome = search.run(mesh)
+        best, bound = outcome.best, outcome.lower_bound
+        for name, found in outcome.templates.items():
+            if isinstance(found, Found) and search.fits(found):
+                times[name] = found.cost.step_time_s
+            else:
+                times[name] = None
+                notes[name] = found if isinstance(found, str) else does_not_fit(found, limit).message
+    materialize(placed, best.schedule, best.mesh)
+    cost = evaluate_plan(placed, cluster)
+    bound = min(bound, cost.step_time_s)
+    attributes: dict[str, Attribute] = {
+        PROGRAM: StringAttr(program),
+        CLUSTER: StringAttr(str(cluster)),
+        COST: _numbers({**describe(cost), "lower_bound_s": bound}),
+        TEMPLATES: _numbers({k: v for k, v in times.items() if v is not None}),
+        "rhino.origin": StringAttr(best.origin),
+    }
+    placed.attributes.update(attributes)
+    verify(placed)
+    seconds = time.perf_counter() - began
+    return Plan(placed, best.mesh, str(cluster), cost, bound, seconds, times, program, best.origin, notes)
+
+
+def load_plan(text: str, program: ModuleOp, *, name: str = "<plan>") -> Plan:
+    """Read a plan's text for a program. Raises PlanError when it was made for another one, ProgramError when it is
+    malformed.
+    """
+    began = time.perf_counter()
+    module = parse_module(text, name, verify=False)
+    verify(module)
+    made_for, cluster = module.attributes.get(PROGRAM), module.attributes.get(CLUSTER)
+    if not isinstance(made_for, StringAttr) or not isinstance(cluster, StringAttr):
+        raise PlanError("this is no plan: it does not say for which program it was made", where=name,
+                        remedy="write plans with `rhino plan PROGRAM -o FILE.mlir`")  # fmt: skip
+    if made_for.data != program_hash(program):
+        raise PlanError(
+            "the plan was made for another program (or another version of this one)",
+            where=name,
+            remedy="plan again: `rhino plan PROGRAM -o FILE.mlir`",
+        )
+    facts = _read_numbers(module.attributes.get(COST))
+    templates: dict[str, float | None] = dict(_read_numbers(module.attributes.get(TEMPLATES)))
+    origin = module.attributes.get("rhino.origin")
+    return Plan(
+        module,
+        mesh_of(module),
+        cluster.data,
+        evaluate_plan(module, Cluster.parse(cluster.data)),
+        facts.get("lower_bound_s", 0.0),
+        time.perf_counter() - began,
+        templates,
+        made_for.data,
+        origin.data if isinstance(origin, StringAttr) else "search",
+    )
+
+
+def read_plan(path: str, program: ModuleOp, cluster: Cluster) -> Plan:
+    """`load_plan` from a file, for a cluster of the size that the plan wants. Raises MeshError when it is another."""
+    found = load_plan(read_file(path), program, name=path)
+    if found.mesh.size != cluster.size:
+        raise MeshError(
+            f"the plan {path} is for {found.mesh.size} devices, but there are {cluster.size}",
+            remedy="plan again for this cluster",
+        )
+    return found
+
+
+def _numbers(values: Mapping[str, float | int]) -> DictionaryAttr:
+    return DictionaryAttr({key: FloatAttr(float(value), f64) for key, value in values.items()})
+
+
+def _read_numbers(attr: Attribute | None) -> dict[str, float]:
+    if not isinstance(attr, DictionaryAttr):
+        return {}
+    return {k: float(v.value.data) for k, v in attr.data.items() if isinstance(v, FloatAttr)}

@@ -1,0 +1,239 @@
+"""The outer search: meshes, templates, and the network of each; the cheapest plan that fits wins.
+
+Every plan, found or template, is measured by the same `cost_of` (which equals `evaluate_plan` on the placed module),
+and the answer is the minimum over all of them: it is never dearer than a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rhino.ir.errors import PlanError
+from rhino.ir.mesh import Mesh
+from rhino.planner.candidates import Options, discover
+from rhino.planner.cluster import Cluster
+from rhino.planner.graph import Graph
+from rhino.planner.memory import Memory
+from rhino.planner.network import Decision, Network
+from rhino.planner.refine import refine
+from rhino.planner.regions import regions
+from rhino.planner.schedule import Schedule, cost_of, schedule
+from rhino.planner.solver import Infeasible, solve
+from rhino.planner.space import MICRO, Restriction, Workshop, build_space
+from rhino.planner.tally import PlanCost
+from rhino.planner.templates import TEMPLATES, template
+
+#: Mesh axes that one network decides jointly; more are refined one after another.
+JOINT_AXES = 2
+
+#: Iterations of the solver when memory is tight: a count, so that the plan does not depend on the clock.
+ITERATIONS = 400
+
+#: How often the network's limit is tightened when the plan that it finds needs more than it thought.
+ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete plan with its cost.
+
+    Attributes:
+        origin: ``search`` or the name of a template.
+        lower_bound: seconds; what no plan on this mesh can beat in the network's terms, 0 when unknown.
+    """
+
+    origin: str
+    shop: Workshop
+    schedule: Schedule
+    cost: PlanCost
+    lower_bound: float
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.shop.mesh
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The winner, the proven bound over all meshes searched, and the best of every template (or why it is none)."""
+
+    best: Found
+    lower_bound: float
+    templates: dict[str, Found | str]
+
+
+def meshes(cluster: Cluster, axes: int) -> list[Mesh]:
+    """All meshes of the cluster with exactly `axes` axes of size 2 or more, named x, y, z.
+
+    Inside one node the order of the axes does not matter, so only ascending sizes are listed there.
+    """
+    if cluster.size == 1:
+        return [Mesh((("x", 1),))] if axes == 1 else []
+    out = []
+    for sizes in _factorisations(cluster.size, axes):
+        if cluster.nodes > 1 or list(sizes) == sorted(sizes):
+            out.append(Mesh(tuple(zip("xyz", sizes, strict=False))))
+    return out
+
+
+def _factorisations(n: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        if n > 1:
+            yield (n,)
+        return
+    for first in range(2, n):
+        if n % first == 0:
+            for rest in _factorisations(n // first, parts - 1):
+                yield (first, *rest)
+
+
+class Search:
+    """One program on one cluster: what is shared between meshes, and the steps of the search."""
+
+    def __init__(self, graph: Graph, cluster: Cluster, limit: float, progress: Callable[[str], None]) -> None:
+        self.graph = graph
+        self.cluster = cluster
+        self.limit = limit
+        self.progress = progress
+        self.options: Options = discover(graph)
+        self.regions = regions(graph, self.options)
+        self._shops: dict[Mesh, Workshop] = {}
+
+    def shop(self, mesh: Mesh) -> Workshop:
+        return self._shops.setdefault(mesh, Workshop(self.cluster, mesh))
+
+    def measure(self, origin: str, shop: Workshop, decision: Decision, bound: float) -> Found:
+        """The plan of a decision: large copies are kept if they fit, else made anew where they are needed."""
+        plan = schedule(self.graph, decision, shop)
+        cost = cost_of(plan, shop)
+        if cost.peak_memory_bytes > self.limit:
+            again = schedule(self.graph, decision, shop, regather=True)
+            other = cost_of(again, shop)
+            if other.peak_memory_bytes < cost.peak_memory_bytes:
+                plan, cost = again, other
+        return Found(origin, shop, plan, cost, bound)
+
+    def fits(self, found: Found) -> bool:
+        return found.cost.peak_memory_bytes <= self.limit
+
+    def solve(self, origin: str, mesh: Mesh, restriction: Restriction | None = None) -> Found:
+        """The best plan in a plan space: first without regard to memory, then under prices for it.
+
+        Returns the plan that comes nearest to the limit when none is found that fits. Raises PlanError when the
+        space is empty.
+        """
+        shop = self.shop(mesh)
+        space = build_space(self.graph, self.options, shop, restriction)
+        network = Network(space, self.regions)
+        try:
+            solution = solve(network.problem, timeout=None, iterations=ITERATIONS)
+        except Infeasible as error:
+            raise PlanError(f"no plan on mesh {mesh}: {error}") from error
+        found = self.measure(origin, shop, network.decide(solution.assignment), solution.lower_bound / MICRO)
+        if self.fits(found):
+            return found
+        return self._squeeze(found, Network(space, self.regions, share_arguments=False))
+
+    def _squeeze(self, found: Found, network: Network) -> Found:
+        """Search under the memory limit, asking for less while the plans found turn out to need more."""
+        memory = Memory(network)
+        target = self.limit
+        best = found
+        for _ in range(ROUNDS):
+            try:
+                solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS)
+            except Infeasible:
+                break
+            bound = found.lower_bound  # the bound without a limit stays valid under one
+            other = self.measure(found.origin, found.shop, network.decide(solution.assignment), bound)
+            if self._better(other, best):
+                best = other
+            if self.fits(other):
+                break
+            target *= 0.95 * self.limit / other.cost.peak_memory_bytes
+        return best
+
+    def _better(self, a: Found, b: Found) -> bool:
+        """Plans that fit are compared by time, others by how much they need."""
+        if self.fits(a) != self.fits(b):
+            return self.fits(a)
+        if self.fits(a):
+            return a.cost.step_time_s < b.cost.step_time_s
+        return a.cost.peak_memory_bytes < b.cost.peak_memory_bytes
+
+    def best(self, found: Sequence[Found]) -> Found:
+        """The first of the best."""
+        best = found[0]
+        for other in found[1:]:
+            if self._better(other, best):
+                best = other
+        return best
+
+    def template(self, name: str, mesh: Mesh | None) -> Found:
+        """The best plan of a template on the given mesh, or on the meshes that suit it. Raises PlanError."""
+        found, error = [], None
+        for candidate in [mesh] if mesh is not None else template_meshes(name, self.cluster.size):
+            try:
+                found.append(self.solve(name, candidate, template(name, self.graph, candidate)))
+            except PlanError as why:
+                error = error or why
+        if not found:
+            raise error or PlanError(f"template '{name}' has no mesh for {self.cluster.size} devices")
+        return self.best(found)
+
+    def run(self, mesh: Mesh | None) -> Outcome:
+        """Search all meshes (or one), and all templates. Raises PlanError when nothing fits."""
+        joint = [mesh] if mesh is not None else [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
+        found: list[Found] = []
+        for candidate in joint:
+            self.progress(f"mesh {candidate}")
+            if len(candidate.axes) <= JOINT_AXES:
+                found.append(self.solve("search", candidate))
+        templates: dict[str, Found | str] = {}
+        for name in TEMPLATES:
+            self.progress(f"template {name}")
+            try:
+                templates[name] = self.template(name, mesh)
+            except PlanError as error:
+                templates[name] = error.message
+        known = [t for t in templates.values() if isinstance(t, Found)]
+        wide = [m for m in ([mesh] if mesh is not None else meshes(self.cluster, 3)) if len(m.axes) > JOINT_AXES]
+        for candidate in wide:
+            self.progress(f"mesh {candidate}")
+            found += refine(self, candidate, [*found, *known])
+        bounds = [f.lower_bound for f in found if f.lower_bound > 0]
+        best = self.best([*found, *known])
+        bound = min(best.cost.step_time_s, min(bounds, default=0.0))
+        if not self.fits(best):
+            raise does_not_fit(best, self.limit)
+        return Outcome(best, bound, templates)
+
+
+def template_meshes(name: str, devices: int) -> list[Mesh]:
+    """Meshes on which a template is tried when the user gives none."""
+    if name != "megatron":
+        return [Mesh((("dp", devices),))]
+    splits = [t for t in range(2, devices + 1) if devices % t == 0]
+    return [Mesh((("tp", t),) if t == devices else (("dp", devices // t), ("tp", t))) for t in splits] or [
+        Mesh((("tp", devices),))
+    ]
+
+
+def does_not_fit(found: Found, limit: float) -> PlanError:
+    """The error for a plan that needs more memory than there is."""
+    needs = found.cost.peak_memory_bytes
+    return PlanError(
+        f"no plan was found that fits {_size(limit)} per device: the smallest needs {_size(needs)}",
+        remedy="use more devices, a smaller batch, or a higher memory limit",
+    )
+
+
+def _size(value: float) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+__all__ = ["Found", "Outcome", "Search", "does_not_fit", "meshes", "template_meshes"]

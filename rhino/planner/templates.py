@@ -1,0 +1,230 @@
+"""Expert plans for an arbitrary traced program, found from its structure and not from names of layers.
+
+Each template narrows the plan space, and the same network picks the best plan in what is left:
+
+* ``dp``: the batch is split over all devices; parameters, buffers and optimizer states are replicated.
+* ``zero3``: as dp, but parameters and states are stored in as many pieces as their shape allows.
+* ``megatron``: over the ``tp`` axis every matrix product with a parameter splits that parameter in place, by column
+  or by row, and neither batch nor tokens are split; over the other axes as dp.
+
+The batch is the leading dimension of the inputs. What it reaches is followed through the ops' sharding rules: an op
+that sees it may be split along it, and over data-parallel axes along nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rhino.ir.errors import PlanError
+from rhino.ir.layout import Layout
+from rhino.ir.mesh import Mesh
+from rhino.planner.candidates import COMPUTE, Choice, Cut, Mark, cut_of
+from rhino.planner.cost import VIEWS
+from rhino.planner.graph import Graph
+from rhino.planner.space import Restriction
+
+TEMPLATES = ("dp", "zero3", "megatron")
+
+#: Axis names that say tensor parallelism.
+TENSOR_AXES = frozenset({"tp", "model", "tensor"})
+
+#: Ops through which a parameter is still itself.
+_PLAIN = VIEWS | {"hlo.convert"}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The cuts by which ops, and the digits by which values, see some dimensions of the inputs."""
+
+    nodes: tuple[frozenset[Cut], ...]
+    values: tuple[frozenset[Mark], ...]
+
+
+def reach(graph: Graph, seeds: Iterable[tuple[int, Mark]]) -> Reach:
+    """Follow digits of values through all ops that carry them, forward and backward."""
+    nodes: list[set[Cut]] = [set() for _ in graph.nodes]
+    values: list[set[Mark]] = [set() for _ in graph.values]
+    todo = list(seeds)
+    while todo:
+        value, mark = todo.pop()
+        if mark in values[value]:
+            continue
+        values[value].add(mark)
+        at = graph.values[value]
+        around = [(user, graph.nodes[user].kind.rule.operands[i]) for user, i in at.uses]
+        if at.producer is not None:
+            around.append((at.producer, graph.nodes[at.producer].kind.rule.results[at.port]))
+        for index, dims in around:
+            node = graph.nodes[index]
+            for cut in cut_of(node.kind.rule, dims, mark):
+                if node.free or cut in nodes[index]:
+                    continue
+                nodes[index].add(cut)
+                sides = zip(
+                    (*node.operands, *node.results), (*node.kind.rule.operands, *node.kind.rule.results), strict=True
+                )
+                for other, own in sides:
+                    if (where := node.kind.rule.locate(own, cut.factor)) is not None:
+                        todo.append((other, (where[0], cut.period * where[1])))
+    return Reach(tuple(map(frozenset, nodes)), tuple(map(frozenset, values)))
+
+
+def inputs(graph: Graph) -> list[int]:
+    """Arguments with the role ``input`` and at least one dimension."""
+    return [
+        i for i, slot in enumerate(graph.arguments) if slot.role == "input" and graph.values[i].shape
+    ]
+
+
+def batch_inputs(graph: Graph) -> list[int]:
+    """Inputs that carry the batch: those whose leading extent is the most common one (the larger of equals)."""
+    leading = [graph.values[i].shape[0] for i in inputs(graph)]
+    if not leading:
+        return []
+    extent = max(leading, key=lambda e: (leading.count(e), e))
+    return [i for i in inputs(graph) if graph.values[i].shape[0] == extent]
+
+
+def batch_of(graph: Graph) -> int:
+    """The batch size, 1 when the program has no inputs."""
+    found = batch_inputs(graph)
+    return graph.values[found[0]].shape[0] if found else 1
+
+
+def tensor_axes(mesh: Mesh) -> tuple[int, ...]:
+    """Positions of the mesh axes that `megatron` uses for tensor parallelism: by name, else the last one."""
+    named = tuple(i for i, (name, _) in enumerate(mesh.axes) if name in TENSOR_AXES)
+    return named or (len(mesh.axes) - 1,)
+
+
+def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
+    """The plan space of a template. Raises PlanError saying why it does not apply."""
+    tensor = tensor_axes(mesh) if name == "megatron" else ()
+    data = tuple(i for i in range(len(mesh.axes)) if i not in tensor and mesh.axes[i][1] > 1)
+    pieces = 1
+    for i in data:
+        pieces *= mesh.axes[i][1]
+    batch = batch_of(graph)
+    if batch % pieces:
+        raise PlanError(
+            f"a batch of {batch} cannot be divided over {pieces} devices",
+            remedy=f"use a batch that is a multiple of {pieces}, or fewer devices for data parallelism",
+        )
+    of_batch = reach(graph, [(i, (0, batch)) for i in batch_inputs(graph)])
+    if name == "dp":
+        return Restriction(_batch_only(graph, of_batch), _stored_whole(graph, of_batch))
+    if name == "zero3":
+        return Restriction(_batch_first(graph, of_batch), _stored_in_pieces(graph, of_batch), _most_pieces(graph))
+    if name != "megatron":
+        raise PlanError(f"no template '{name}'", remedy=f"templates are {', '.join(TEMPLATES)}")
+    every = reach(
+        graph, [(i, (d, extent)) for i in inputs(graph) for d, extent in enumerate(graph.values[i].shape)]
+    )
+    weights = _weight_cuts(graph, mesh, tensor)
+    if not any(weights.values()):
+        raise PlanError(
+            f"no matrix product has a parameter that can be divided over {mesh}",
+            remedy="tensor parallelism needs a dimension of a weight that the tensor axis divides",
+        )
+    dp_choices, dp_marks = _batch_only(graph, of_batch), _stored_whole(graph, of_batch)
+
+    def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        if axis not in tensor:
+            return dp_choices(index, axis, known)
+        own = tuple(c for c in known if c not in every.nodes[index])
+        forced = tuple(c for c in own if c in weights.get(index, ()))
+        return forced or own
+
+    def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
+        if axis not in tensor:
+            return dp_marks(index, axis, known)
+        return tuple(m for m in known if m not in every.values[index])
+
+    return Restriction(choices, marks)
+
+
+Choices = Callable[[int, int, tuple[Choice, ...]], tuple[Choice, ...]]
+Marks = Callable[[int, int, tuple[Mark | None, ...]], tuple[Mark | None, ...]]
+
+
+def _batch_only(graph: Graph, of_batch: Reach) -> Choices:
+    """Ops are split along the batch or not at all."""
+
+    def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        return tuple(c for c in known if not isinstance(c, Cut) or c in of_batch.nodes[index])
+
+    return choices
+
+
+def _batch_first(graph: Graph, of_batch: Reach) -> Choices:
+    """As `_batch_only`, but ops the batch does not reach and that are no matrix products are free."""
+    only = _batch_only(graph, of_batch)
+
+    def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        if of_batch.nodes[index] or graph.nodes[index].kind.name in COMPUTE:
+            return only(index, axis, known)
+        return known
+
+    return choices
+
+
+def _stored_whole(graph: Graph, of_batch: Reach) -> Marks:
+    """Inputs may be split along the batch, every other argument is replicated."""
+
+    def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
+        if graph.arguments[index].role != "input":
+            return (None,)
+        return tuple(m for m in known if m is None or m in of_batch.values[index])
+
+    return marks
+
+
+def _stored_in_pieces(graph: Graph, of_batch: Reach) -> Marks:
+    """Parameters and states may be split anywhere."""
+    whole = _stored_whole(graph, of_batch)
+
+    def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
+        return known if graph.arguments[index].role in ("parameter", "state") else whole(index, axis, known)
+
+    return marks
+
+
+def _most_pieces(graph: Graph) -> Callable[[int, Sequence[Layout]], tuple[Layout, ...]]:
+    """Of a parameter's or state's layouts those with the most pieces."""
+
+    def layouts(index: int, known: Sequence[Layout]) -> tuple[Layout, ...]:
+        if graph.arguments[index].role not in ("parameter", "state"):
+            return tuple(known)
+        most = max(layout.shards() for layout in known)
+        return tuple(layout for layout in known if layout.shards() == most)
+
+    return layouts
+
+
+def _weight_cuts(graph: Graph, mesh: Mesh, tensor: Sequence[int]) -> dict[int, frozenset[Cut]]:
+    """For every matrix product that reads a parameter: the contiguous cuts that split the parameter in place."""
+    size = 1
+    for axis in tensor:
+        size *= mesh.axes[axis][1]
+    parameter = [False] * len(graph.values)
+    for i, slot in enumerate(graph.arguments):
+        parameter[i] = slot.role == "parameter"
+    out: dict[int, frozenset[Cut]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.kind.name in _PLAIN and parameter[node.operands[0]]:
+            parameter[node.results[0]] = True
+        if node.kind.name not in COMPUTE:
+            continue
+        rule = node.kind.rule
+        cuts: set[Cut] = set()
+        for value, dims in zip(node.operands, rule.operands, strict=True):
+            if parameter[value]:
+                cuts |= {
+                    Cut(f, rule.sizes[f])
+                    for dim in dims
+                    for f in dim
+                    if f in rule.factors and rule.sizes[f] % size == 0
+                }
+        out[index] = frozenset(cuts)
+    return out
