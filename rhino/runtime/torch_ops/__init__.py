@@ -7,6 +7,7 @@ from rhino.runtime.torch_ops import (
     dot,
     elementwise,
     index,
+    kernel,
     makers,
     random,
     reduce,
@@ -27,6 +28,7 @@ TABLE: Table = {
     **index.TABLE,
     **composite.TABLE,
     **dist.TABLE,
+    **kernel.TABLE,
 }
 
 __all__ = ["TABLE", "Context", "Lowering", "TensorFunction"]
