@@ -76,7 +76,7 @@ def scatter(value: np.ndarray, layout: Layout, mesh: Mesh, seed: int = 0) -> lis
             # One random share holds the value, the others are below.
             holder = rng.integers(0, len(groups), value.shape)
             shares = [
-                np.where(holder == i, value, value - rng.integers(0, 9, value.shape))
+                np.where(holder == i, value, value - rng.integers(1, 9, value.shape))
                 for i in range(len(groups))
             ]
         else:
