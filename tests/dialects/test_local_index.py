@@ -118,10 +118,10 @@ def test_three_atoms_on_one_dimension():
     """Strided digits of several axes on the dimension that is looked up."""
     rows = replace(NUMBERS["rows"], x=(16, 4))
     mesh = (Mesh.parse("2x4"),)
-    check_local(rows.gather, [whole(16, 4), indices_for(rows)], meshes=mesh, limit=150)
+    check_local(rows.gather, [whole(16, 4), indices_for(rows)], meshes=mesh, limit=60)
     check_local(
         lambda b, x, i, u: rows.scatter(b, x, i, u, "add"),
         [whole(16, 4), indices_for(rows), whole(6, 4)],
         meshes=mesh,
-        limit=150,
+        limit=60,
     )

@@ -86,7 +86,8 @@ def pad_reference(x: np.ndarray, value, low, high, interior) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_pad_exhaustive_in_one_dimension(dtype):
-    for n, lo, hi, gap in itertools.product((0, 1, 2, 4), range(-3, 3), range(-3, 3), range(3)):
+    cases = list(itertools.product((0, 1, 2, 4), range(-3, 3), range(-3, 3), range(3)))
+    for n, lo, hi, gap in cases[:: 1 if dtype == np.float32 else 7]:
         x = whole(n, low=1, dtype=dtype)
         got = run1(lambda b, x, p=((lo,), (hi,), (gap,)): b.pad(x, 1, *p), x)
         np.testing.assert_array_equal(
