@@ -195,7 +195,8 @@ class Factors:
 
 def components(b: Builder, ix: Indexing, indices: SSAValue) -> list[SSAValue]:
     """The components of the index vectors, as i64 without the dimension that holds the vectors."""
-    indices = b.convert(indices, types.I64)
+    if types.element_of(indices) != types.I64:
+        indices = b.convert(indices, types.I64)
     shape = types.shape_of(indices)
     if ix.vector_dim == len(shape):
         return [indices]
