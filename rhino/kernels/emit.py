@@ -31,7 +31,7 @@ def address(
     """``(offset expression, mask expression)`` of a load or store; `whole` gives it the shape of the tile."""
     terms, masks = [], []
     for axis in axes:
-        if row and axis.first >= len(spec.loop) - spec.cols:
+        if row and axis.last > len(spec.loop) - spec.cols:
             continue
         part = slice(axis.first, axis.last)
         term = offset(spec.loop[part], strides[part], axis.variable)

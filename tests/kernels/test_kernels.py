@@ -78,6 +78,19 @@ def test_linear_with_activation_is_one_matmul_kernel() -> None:
     np.testing.assert_allclose(run(module, args, triton=True)[0], want, rtol=2e-5, atol=2e-5)
 
 
+def test_a_reduction_to_a_scalar_and_what_follows_it() -> None:
+    def body(b, x):
+        total = b.reduce(b.mul(x, x), [0], "sum")
+        return [b.sqrt(b.mul(total, b.full((), x.type.element_type, 0.25)))]
+
+    module = program([tensor(50)], body)
+    args = [draw(50)]
+    (want,) = run(module, args)
+    fuse(module)
+    assert kinds(module) == ["rows"]
+    np.testing.assert_allclose(run(module, args, triton=True)[0], want, rtol=2e-6)
+
+
 @pytest.mark.parametrize(
     ("shapes", "batch", "contract"),
     [
