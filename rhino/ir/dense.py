@@ -144,11 +144,21 @@ def float_text(value: Any) -> str:
     """Shortest decimal text of a numpy float that reads back to the same bits, else its bit pattern."""
     exact = value.astype(np.float32) if value.dtype == ml_dtypes.bfloat16 else value
     if np.isfinite(exact):
-        text = np.format_float_scientific(exact, trim="0", exp_digits=1)
-        mantissa, _, exponent = text.partition("e")
-        text = mantissa if exponent in ("+0", "-0") else f"{mantissa}e{int(exponent):+03d}"
-        if -5 < int(exponent) < 16:
-            text = np.format_float_positional(exact, trim="0")
-        if np.float64(text).astype(value.dtype).tobytes() == value.tobytes():
-            return text
+        # numpy finds the shortest text of its own types; a bf16 needs at most four digits.
+        digits = (1, 2, 3, 4, None) if value.dtype == ml_dtypes.bfloat16 else (None,)
+        for precision in digits:
+            text = _decimal(exact, precision)
+            if np.float64(text).astype(value.dtype).tobytes() == value.tobytes():
+                return text
     return f"0x{value.tobytes()[::-1].hex().upper()}"
+
+
+def _decimal(value: Any, digits: int | None) -> str:
+    """Text with that many significant digits, or as many as identify the value; always with a point."""
+    if digits is not None:
+        value = np.float64(f"{value:.{digits}g}")
+    text = np.format_float_scientific(value, trim="0", exp_digits=1)
+    mantissa, _, exponent = text.partition("e")
+    if -5 < int(exponent) < 16:
+        return np.format_float_positional(value, trim="0")
+    return f"{mantissa}e{int(exponent):+03d}"
