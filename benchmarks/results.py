@@ -17,10 +17,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     cells = [list(header), *([_show(c) for c in row] for row in rows)]
     widths = [max(len(r[i]) for r in cells) for i in range(len(header))]
     lines = [
-        "| " + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))) + " |"
+        "| "
+        + " | ".join(
+            c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))
+        )
+        + " |"
         for r in cells
     ]
-    rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    rule = (
+        "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    )
     return "\n".join([lines[0], rule, *lines[1:]])
 
 

@@ -48,6 +48,7 @@ def generate(spec: KernelSpec, *, interpret: bool = False) -> Generated:
     anonymous = EMITTERS[spec.kind]("kernel", spec)
     name = module.kernel_name(spec.kind, anonymous)
     text = EMITTERS[spec.kind](name, spec)
+    constants: tuple[tuple[str, int], ...]
     if spec.kind == "pointwise":
         block = min(_power_of_two(spec.points), 65536 if interpret else 1024)
         constants = (("BLOCK", block),)

@@ -13,7 +13,10 @@ from types import ModuleType
 
 def cache_folder() -> Path:
     """Where generated kernels are written: ``$RHINO_CACHE``, else the user's cache folder."""
-    root = os.environ.get("RHINO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rhino"
+    root = (
+        os.environ.get("RHINO_CACHE")
+        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rhino"
+    )
     return Path(root) / "kernels"
 
 

@@ -50,7 +50,9 @@ class _Reader:
         self.region = region
         self.loop, self.cols = loop_of(region)
         block = region.body.block
-        self.buffers = {arg: _buffer(f"in{i}", arg) for i, arg in enumerate(block.args)}
+        self.buffers: dict[SSAValue, Buffer] = {
+            arg: _buffer(f"in{i}", arg) for i, arg in enumerate(block.args)
+        }
         self.names: dict[SSAValue, str] = {}
         self.statements: list[Statement] = []
         self.dot: Dot | None = None
@@ -186,7 +188,11 @@ def expression(op: HloOp) -> str:
         # Rounding to a narrower float inside a kernel is kept: convert means it.
         narrow = {"f16": "tl.float16", "bf16": "tl.bfloat16"}
         element = types.element_name(types.element_of(op.results[0]))
-        return f"{{0}}.to({narrow[element]}).to(tl.float32)" if element in narrow else f"{{0}}.to({COMPUTE[element]})"
+        return (
+            f"{{0}}.to({narrow[element]}).to(tl.float32)"
+            if element in narrow
+            else f"{{0}}.to({COMPUTE[element]})"
+        )
     raise RhinoError(f"{op.name} has no Triton expression")
 
 

@@ -43,7 +43,9 @@ class Resources:
 def compile_for(made: Generated, capability: int = 90) -> Resources:
     """Compile for sm_`capability` (80, 90 or 100). Raises RhinoError under TRITON_INTERPRET."""
     if interpreted():
-        raise RhinoError("kernels cannot be compiled while TRITON_INTERPRET is set", remedy="unset TRITON_INTERPRET")
+        raise RhinoError(
+            "kernels cannot be compiled while TRITON_INTERPRET is set", remedy="unset TRITON_INTERPRET"
+        )
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -81,7 +83,15 @@ def _assemble(ptx: str, capability: int) -> tuple[int, int]:
         # Newer Tritons write PTX that only the newer of their two assemblers reads.
         for tool in ("ptxas", "ptxas-blackwell"):
             done = subprocess.run(
-                [_tools() / tool, "-v", "--gpu-name", f"sm_{capability}{suffix}", path, "-o", Path(folder, "out")],
+                [
+                    _tools() / tool,
+                    "-v",
+                    "--gpu-name",
+                    f"sm_{capability}{suffix}",
+                    path,
+                    "-o",
+                    Path(folder, "out"),
+                ],
                 capture_output=True,
                 text=True,
                 check=False,

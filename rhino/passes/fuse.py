@@ -73,7 +73,9 @@ class Group:
         if isinstance(op, ReduceOp):
             cols = len(get_ints(op.properties, "dims"))
             return (
-                self.kind != "matmul" and types.shape_of(op.operands[0]) == self.loop and self.cols in (0, cols)
+                self.kind != "matmul"
+                and types.shape_of(op.operands[0]) == self.loop
+                and self.cols in (0, cols)
             )
         shape = types.shape_of(op.results[0])
         if isinstance(op, ReshapeOp):
@@ -146,12 +148,16 @@ class _Grouping:
         target = types.shape_of(op.operands[0]) if isinstance(op, ReduceOp) else types.shape_of(op.results[0])
         for operand in op.operands:
             owner = operand.owner
-            if isinstance(owner, BroadcastInDimOp) and self.group_of.get(_owner(owner.operands[0])) is group:
+            if isinstance(owner, BroadcastInDimOp) and owner.operands[0].owner in group.ops:
                 x = owner.operands[0]
                 rows = len(group.loop) - group.cols
                 dims = get_ints(owner.properties, "dims")
                 spread = target == group.loop and is_row_shape(types.shape_of(x), group.loop, group.cols)
-                if not (spread and dims[:rows] == tuple(range(rows)) and dims[rows:] == tuple(range(rows, len(dims)))):
+                if not (
+                    spread
+                    and dims[:rows] == tuple(range(rows))
+                    and dims[rows:] == tuple(range(rows, len(dims)))
+                ):
                     return False
         return True
 
@@ -198,10 +204,6 @@ def _mergeable(a: Group, b: Group) -> bool:
     return same and "matmul" not in (a.kind, b.kind) and len(a.ops) + len(b.ops) < MOST_OPS
 
 
-def _owner(value: SSAValue) -> Operation | None:
-    return value.owner if isinstance(value.owner, Operation) else None
-
-
 def _free(op: Operation) -> bool:
     """Ops that a kernel makes on the fly: splats, and broadcasts (which are a way to load)."""
     if isinstance(op, ConstantOp):
@@ -234,7 +236,11 @@ def _float_dot(op: DotGeneralOp) -> bool:
 
 
 def _elementwise(op: Operation) -> bool:
-    if op.name not in UNARY and op.name not in BINARY and op.name not in ("hlo.compare", "hlo.select", "hlo.convert"):
+    if (
+        op.name not in UNARY
+        and op.name not in BINARY
+        and op.name not in ("hlo.compare", "hlo.select", "hlo.convert")
+    ):
         return False
     if op.name in FLOAT_ONLY and not types.is_float(types.element_of(op.operands[0])):
         return False
@@ -310,7 +316,7 @@ def _rebuild(block: Block, groups: Sequence[Group]) -> None:
 def _make_region(group: Group) -> tuple[RegionOp, list[SSAValue]]:
     """The region of a group, and the values of the group that are used outside it."""
     members = set(group.ops)
-    outputs = [r for op in group.ops for r in op.results if _escapes(r, members)]
+    outputs: list[SSAValue] = [r for op in group.ops for r in op.results if _escapes(r, members)]
     inputs: dict[SSAValue, int] = {}
     body: list[tuple[Operation, Sequence[SSAValue]]] = []
     copied: set[Operation] = set()

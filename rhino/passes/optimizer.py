@@ -183,9 +183,7 @@ def _adam(
     correction1 = b.sub(one, b.pow(b.full_like(step, beta1), step))
     correction2 = b.sqrt(b.sub(one, b.pow(b.full_like(step, beta2), step)))
     step_size = b.div(b.full_like(step, optimizer.lr), correction1)
-    denominator = b.add(
-        b.div(b.sqrt(v), _spread(b, correction2, v)), b.full_like(v, optimizer.eps)
-    )
+    denominator = b.add(b.div(b.sqrt(v), _spread(b, correction2, v)), b.full_like(v, optimizer.eps))
     return b.sub(parameter, b.mul(_spread(b, step_size, m), b.div(m, denominator)))
 
 

@@ -49,5 +49,7 @@ for name, (arguments, body) in PROGRAMS.items():
     fuse(module)
     regions = [op for op in signature.main_of(module).body.block.ops if isinstance(op, RegionOp)]
     for capability in map(int, sys.argv[1:]):
-        report[f"{name} sm_{capability}"] = [asdict(compile_for(generate(read(r)), capability)) for r in regions]
+        report[f"{name} sm_{capability}"] = [
+            asdict(compile_for(generate(read(r)), capability)) for r in regions
+        ]
 json.dump(report, sys.stdout)

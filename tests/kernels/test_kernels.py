@@ -41,7 +41,10 @@ def test_offset_reads_every_element_of_any_strided_view() -> None:
             expression = offset(shape, strides, "i") or "0"
             flat = np.arange(int(np.prod(shape)))
             want = sum(
-                (np.array(digits) * s for digits, s in zip(np.unravel_index(flat, shape), strides, strict=True)),
+                (
+                    np.array(digits) * s
+                    for digits, s in zip(np.unravel_index(flat, shape), strides, strict=True)
+                ),
                 np.zeros_like(flat),
             )
             got = eval(expression, {"i": flat})
@@ -150,7 +153,9 @@ v = torch.randn(1000).bfloat16()
 got = launch.compile_kernel(KernelSpec("pointwise", (1000,), 0, (x, y), body))([v])[0]
 print(int((got != (v.float() * 1.7).bfloat16()).sum()))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300
+    )
     assert int(done.stdout) > 0
 
 
@@ -169,10 +174,16 @@ def test_random_elementwise_and_row_programs(data: st.DataObject) -> None:
         full = [x, y, b.broadcast_in_dim(v, shape, [1]), b.broadcast_in_dim(s, shape, [])]
         row = []
         for _ in range(count):
-            kind = data.draw(st.sampled_from(["unary", "binary", "select", "reduce", "spread", "rowop", "opaque"]))
+            kind = data.draw(
+                st.sampled_from(["unary", "binary", "select", "reduce", "spread", "rowop", "opaque"])
+            )
             pick = lambda values: values[data.draw(st.integers(0, len(values) - 1))]  # noqa: E731
             if kind == "unary":
-                full.append(getattr(b, data.draw(st.sampled_from(UNARY)))(b.minimum(pick(full), b.full(shape, x.type.element_type, 3.0))))
+                full.append(
+                    getattr(b, data.draw(st.sampled_from(UNARY)))(
+                        b.minimum(pick(full), b.full(shape, x.type.element_type, 3.0))
+                    )
+                )
             elif kind == "binary":
                 full.append(getattr(b, data.draw(st.sampled_from(BINARY)))(pick(full), pick(full)))
             elif kind == "select":
@@ -184,7 +195,9 @@ def test_random_elementwise_and_row_programs(data: st.DataObject) -> None:
             elif kind == "rowop" and row:
                 row.append(b.sub(pick(row), b.mul(pick(row), b.full((rows,), x.type.element_type, 0.5))))
             elif kind == "opaque":
-                full.append(b.reverse(pick(full), [1]))  # never fused: regions must not close a cycle around it
+                full.append(
+                    b.reverse(pick(full), [1])
+                )  # never fused: regions must not close a cycle around it
         return [full[-1], *row[-1:]]
 
     module = program([tensor(*shape), tensor(*shape), tensor(cols), tensor()], body)
