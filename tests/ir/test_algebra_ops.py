@@ -1,7 +1,7 @@
 """Transpose, broadcast, slice, concat, pad, reverse, reduce and dot against brute force.
 
-For every choice of operand layouts every result layout is tried: the local op runs on all devices' data and the
-outcome is compared with the result's local data. The layouts for which it agrees must be exactly those
+For every choice of operand layouts every result layout is tried: the local op runs on all devices' data, and
+the outcome is compared with the result's local data. The layouts for which it agrees must be exactly those
 that the rule admits. Slice and pad may take any local bounds, as long as all devices take the same.
 """
 
