@@ -84,8 +84,9 @@ def carry(
 ) -> Placement:
     """`base`, with some of the operands' partial axes going through the op where its rule admits that."""
     for atom in dict.fromkeys(a for v in op.operands for a, _ in have[v].partial):
-        who = [i for i, v in enumerate(op.operands) if isinstance(have[v].find(atom), str)]
-        kind = have[op.operands[who[0]]].find(atom)
+        kinds = [have[v].find(atom) for v in op.operands]
+        kind = next(k for k in kinds if isinstance(k, str))
+        who = [i for i, k in enumerate(kinds) if k == kind]
         groups = [g for n in range(len(who), 0, -1) for g in itertools.combinations(who, n)]
         group = draw(st.sampled_from([*groups, *groups, ()]))
         operands = list(base.operands)

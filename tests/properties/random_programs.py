@@ -290,6 +290,14 @@ class Maker:
         kind, new = self.pick([o for o in options if o[1] < LIMIT])
         self.know(self.builder.reduce(x, dims, kind), new)
 
+    def reduce_sum(self) -> None:
+        x = self.value("f64", rank=1)
+        shape = types.shape_of(x)
+        dims = sorted(self.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+        n = math.prod(shape[d] for d in dims)
+        if self.bounds[x] * n < LIMIT:
+            self.know(self.builder.reduce(x, dims, "sum"), self.bounds[x] * n)
+
     def argmax(self) -> None:
         x = self.value("f64", "i64", rank=1)
         make = self.pick([self.builder.argmax, self.builder.argmin])
@@ -460,6 +468,26 @@ STRUCTURE = (
 )
 #: Ops that make partial results and ops that let them pass.
 LINEAR = ("dot", "dot", "reduce", "reduce", "reduce", "binary", "binary", "halve", *STRUCTURE)
+#: Ops with derivatives that stay among the integers.
+SMOOTH = (
+    "binary",
+    "broadcast",
+    "concatenate",
+    "convolution",
+    "cumulative",
+    "dot",
+    "dot",
+    "dynamic",
+    "halve",
+    "pad",
+    "reduce_sum",
+    "reduce_sum",
+    "reshape",
+    "reverse",
+    "slice",
+    "take",
+    "transpose",
+)
 ALL = (
     *STRUCTURE,
     *STRUCTURE,  # twice as likely as the rest: these are the ops whose sharding is subtle
@@ -498,6 +526,35 @@ def programs(draw: Callable, families: Sequence[Sequence[str]] = (ALL, LINEAR), 
     if not returned:
         returned = [maker.argument((), types.F64)]
     return finish(maker, returned)
+
+
+@st.composite
+def with_loss(draw: Callable, base: st.SearchStrategy[Program]) -> Program:
+    """Programs whose first result is the sum of all others, and whose floating-point arguments are parameters."""
+    program = draw(base)
+    func = signature.main_of(program.module)
+    ret = signature.return_of(func)
+    builder = Builder(InsertPoint.before(ret))
+    loss = builder.full((), types.F64, 0.0)
+    for value in ret.operands:
+        if types.element_of(value) != types.F64:
+            value = builder.convert(value, types.F64)
+        loss = builder.add(loss, builder.reduce(value, range(len(types.shape_of(value))), "sum"))
+    ret.operands = [loss, *ret.operands]
+    inputs, outputs = list(func.function_type.inputs), [v.type for v in ret.operands]
+    func.function_type = FunctionType.from_lists(inputs, outputs)
+    roles = ["parameter" if types.element_of(a) == types.F64 else "input" for a in func.args]
+    if "parameter" not in roles:
+        extra = func.body.block.insert_arg(types.tensor((), types.F64), len(func.args))
+        inputs.append(extra.type)
+        func.function_type = FunctionType.from_lists(inputs, outputs)
+        roles.append("parameter")
+        program = Program(program.module, (*program.arguments, Argument(extra.type, -3, 3)))
+    signature.set_arguments(func, [signature.Slot(name=f"a{i}", role=r) for i, r in enumerate(roles)])
+    names = [signature.Slot(name="loss", role="loss")]
+    names += [signature.Slot(name=f"r{i}", role="output") for i in range(len(outputs) - 1)]
+    signature.set_results(func, names)
+    return program
 
 
 def finish(maker: Maker, returned: Sequence[SSAValue]) -> Program:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 
 from xdsl.ir import Data
 from xdsl.irdl import irdl_attr_definition
@@ -13,7 +12,7 @@ from xdsl.printer import Printer
 
 from rhino.ir.errors import MeshError, RhinoError
 from rhino.ir.layout import Layout
-from rhino.ir.layout_text import LayoutSpec
+from rhino.ir.layout_text import AxisSpec, LayoutSpec
 from rhino.ir.mesh import AxisRef, Mesh, merge_refs
 from rhino.ir.text import text_in_angles
 
@@ -46,7 +45,7 @@ class MeshAttr(Data[Mesh]):
 
 @irdl_attr_definition
 class LayoutAttr(Data[LayoutSpec]):
-    """``#dist.layout<[{"dp"}, {}, {"tp":192}], partial {"tp": sum}>``: a layout as written.
+    """``#dist.layout<[{"dp"}, {}, {"tp":192}] partial {"tp": sum}>``: a layout as written.
 
     What it means depends on the shape of the tensor and on the mesh, see `resolve`.
     """
@@ -90,19 +89,8 @@ def _resolve(spec: LayoutSpec, shape: tuple[int, ...], mesh: Mesh) -> Layout:
     return spec.resolve(shape, mesh)
 
 
-class AxisName(NamedTuple):
-    """A (sub-)axis as written; `size` 0 stands for the whole axis."""
-
-    name: str
-    pre: int = 1
-    size: int = 0
-
-    def __str__(self) -> str:
-        return f'"{self.name}":({self.pre}){self.size}' if self.size else f'"{self.name}"'
-
-
 @irdl_attr_definition
-class AxesAttr(Data[tuple[AxisName, ...]]):
+class AxesAttr(Data[tuple[AxisSpec, ...]]):
     """``#dist.axes<["dp", "tp":(1)2]>``: the axes of a group of devices, outer first."""
 
     name = "dist.axes"
@@ -111,19 +99,19 @@ class AxesAttr(Data[tuple[AxisName, ...]]):
     def of(cls, axes: Iterable[AxisRef], mesh: Mesh | None) -> AxesAttr:
         """The attribute for (sub-)axes, neighbours merged; with a mesh, whole axes are just their names."""
         sizes = mesh.sizes if mesh is not None else {}
-        return cls(
-            tuple(
-                AxisName(a.name) if a.pre == 1 and sizes.get(a.name) == a.size else AxisName(*_fields(a))
-                for a in merge_refs(list(axes))
-            )
-        )
+
+        def spec(axis: AxisRef) -> AxisSpec:
+            whole = axis.pre == 1 and sizes.get(axis.name) == axis.size
+            return AxisSpec(axis.name, None if whole else (axis.pre, axis.size))
+
+        return cls(tuple(spec(axis) for axis in merge_refs(list(axes))))
 
     def resolve(self, mesh: Mesh) -> tuple[AxisRef, ...]:
         """The (sub-)axes of a mesh. Raises MeshError if it lacks one, or if they overlap."""
         return _resolve_axes(self.data, mesh)
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[AxisName, ...]:
+    def parse_parameter(cls, parser: AttrParser) -> tuple[AxisSpec, ...]:
         with parser.in_angle_brackets():
             return parse_axes(parser)
 
@@ -133,38 +121,29 @@ class AxesAttr(Data[tuple[AxisName, ...]]):
 
 
 @lru_cache(maxsize=4096)
-def _resolve_axes(names: tuple[AxisName, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
-    out = []
-    for name in names:
-        whole = mesh.axis(name.name)
-        if name.size and whole.size % (name.pre * name.size):
-            raise MeshError(
-                f"axis '{name.name}' of size {whole.size} has no sub-axis ({name.pre}){name.size}"
-            )
-        out.append(AxisRef(*name) if name.size else whole)
+def _resolve_axes(specs: tuple[AxisSpec, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
+    out = tuple(spec.ref(mesh) for spec in specs)
     atoms = [atom for axis in out for atom in Mesh.atoms_of(axis)]
-    if len({(a.name, a.pre) for a in atoms}) != len(atoms):
-        raise MeshError(f"the axes [{', '.join(map(str, names))}] overlap")
-    return tuple(out)
+    if len(set(atoms)) != len(atoms):
+        raise MeshError(
+            f"the axes [{', '.join(s.axis_text() for s in specs)}] overlap", remedy="name every axis once"
+        )
+    return out
 
 
-def _fields(axis: AxisRef) -> tuple[str, int, int]:
-    return axis.name, axis.pre, axis.size
-
-
-def parse_axes(parser: AttrParser) -> tuple[AxisName, ...]:
+def parse_axes(parser: AttrParser) -> tuple[AxisSpec, ...]:
     """``["dp", "tp":(1)2]``"""
 
-    def axis() -> AxisName:
+    def axis() -> AxisSpec:
         name = parser.parse_str_literal(" for a mesh axis")
         if parser.parse_optional_punctuation(":") is None:
-            return AxisName(name)
+            return AxisSpec(name)
         with parser.in_parens():
             pre = parser.parse_integer(allow_boolean=False, allow_negative=False)
-        return AxisName(name, pre, parser.parse_integer(allow_boolean=False, allow_negative=False))
+        return AxisSpec(name, (pre, parser.parse_integer(allow_boolean=False, allow_negative=False)))
 
     return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, axis))
 
 
-def print_axes(printer: Printer, axes: Iterable[AxisName]) -> None:
-    printer.print_string(f"[{', '.join(map(str, axes))}]")
+def print_axes(printer: Printer, axes: Iterable[AxisSpec]) -> None:
+    printer.print_string(f"[{', '.join(axis.axis_text() for axis in axes)}]")
