@@ -6,6 +6,7 @@ What xDSL 0.75 gets wrong, and this file puts right:
 * literals that overflow their type, and i1 literals as packed bits, are read or refused, never misread;
 * splats stay one element, whatever the tensor's size;
 * locations: aliases defined after use, column ranges, metadata of fused ones; every op gets a location;
+* an unclosed string is an error, not an endless search;
 * a use that is never defined and an unknown op are reported where they stand;
 * the same type text is parsed once.
 
@@ -19,6 +20,7 @@ import difflib
 import gc
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -42,11 +44,11 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
 )
 from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue, TypeAttribute
-from xdsl.parser import AttrParser, Parser, UnresolvedOperand
+from xdsl.parser import AttrParser, Parser, ParserState, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
-from xdsl.utils.lexer import Span
-from xdsl.utils.mlir_lexer import MLIRTokenKind
+from xdsl.utils.lexer import Input, Span
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from rhino.ir import dense, types
 from rhino.ir.errors import ProgramError, RhinoError
@@ -71,17 +73,28 @@ _FOREIGN_ERRORS = (
 )
 
 
+class RhinoLexer(MLIRLexer):
+    """Reads an unclosed string in linear time; xDSL's pattern backtracks exponentially on one."""
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+
 class RhinoParser(Parser):
     """Reads MLIR text; raises ParseError, and for some mistakes what xDSL raises. Use `parse_text`."""
 
     def __init__(self, ctx: Context, text: str, name: str = "<text>") -> None:
-        super().__init__(ctx, text, name)
+        AttrParser.__init__(self, ParserState(RhinoLexer(Input(text, name))), ctx)
+        self.ssa_values = {}
+        self.blocks = {}
+        self.forward_block_references = defaultdict(list)
+        self.forward_ssa_references = {}
         self._text = text
         self._file = StringAttr(name)
         self._lines = [m.end() for m in re.finditer("\n", text)]
         self._types: dict[str, TypeAttribute] = {}
         self._first_use: dict[str, Span] = {}
         self._op_start = 0
+        self._location_end = -1
         self._loc_aliases: dict[str, int] | None = None
         self._resolving: set[str] = set()
 
@@ -106,7 +119,7 @@ class RhinoParser(Parser):
     def parse_operation(self) -> Operation:
         start = self._op_start = self._current_token.span.start
         op = super().parse_operation()
-        if isinstance(op.location, UnknownLoc):
+        if isinstance(op.location, UnknownLoc) and self._location_end != self.pos:
             line, column = self.position(start)
             op.location = FileLineColLoc(self._file, IntAttr(line), IntAttr(column))
         return op
@@ -238,6 +251,12 @@ class RhinoParser(Parser):
 
     # Locations.
 
+    def parse_optional_location(self) -> LocationAttr | None:
+        location = super().parse_optional_location()
+        if location is not None:
+            self._location_end = self.pos  # an explicit loc(unknown) stays unknown
+        return location
+
     def _parse_location(self) -> LocationAttr:
         if self.parse_optional_keyword("unknown") is not None:
             return UnknownLoc()
@@ -297,7 +316,7 @@ class RhinoParser(Parser):
 
 
 def text_in_angles(parser: AttrParser) -> str:
-    """The raw text between the `<` that comes next and its `>`, both passed over: for attributes that read themselves."""
+    """The raw text between the coming `<` and its `>`, both passed over: for attributes that read themselves."""
     return parser._parse_dialect_symbol_body()
 
 

@@ -166,7 +166,9 @@ def test_integer_arithmetic_wraps_and_truncates(dtype):
         "sub": lambda a, b: wrap(a - b),
         "mul": lambda a, b: wrap(a * b),
         "div": c_div,
-        "rem": lambda a, b: a if b == 0 else wrap(a - b * (abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))),
+        "rem": lambda a, b: (
+            a if b == 0 else wrap(a - b * (abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)))
+        ),
         "maximum": max,
         "minimum": min,
         "and_": lambda a, b: a & b,
@@ -181,7 +183,10 @@ def test_integer_arithmetic_wraps_and_truncates(dtype):
 
 def test_integer_power():
     x, y = (a.reshape(-1).astype(np.int32) for a in np.meshgrid([0, 1, -1, 2, -3], [0, 1, 2, 5, -1, -2]))
-    want = [int(a) ** int(b) if b >= 0 else (-1 if a == 0 else int(1 / float(a) ** -int(b))) for a, b in zip(x, y, strict=True)]
+    want = [
+        int(a) ** int(b) if b >= 0 else (-1 if a == 0 else int(1 / float(a) ** -int(b)))
+        for a, b in zip(x, y, strict=True)
+    ]
     assert run(method("pow"), x, y).tolist() == want
 
 
@@ -190,9 +195,7 @@ def test_shifts_beyond_the_width():
     for amount in (0, 1, 3, 7, 8, 100, -1):
         n = np.full(4, amount, np.int8)
         shift = amount if 0 <= amount < 8 else 8
-        assert run(method("shift_left"), x, n).tolist() == [
-            ((int(v) << shift) + 128) % 256 - 128 for v in x
-        ]
+        assert run(method("shift_left"), x, n).tolist() == [((int(v) << shift) + 128) % 256 - 128 for v in x]
         assert run(method("shift_right_arithmetic"), x, n).tolist() == [int(v) >> shift for v in x]
         logical = [(int(v) % 256) >> shift for v in x]
         assert run(method("shift_right_logical"), x, n).tolist() == [(v + 128) % 256 - 128 for v in logical]
@@ -224,7 +227,17 @@ def test_select_by_scalar_and_by_element():
     assert run(method("select"), np.array([True, False, True]), x, y).tolist() == [0, -1, 2]
 
 
-ALL = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.bool_, np.int8, np.int16, np.int32, np.int64]
+ALL = [
+    np.float64,
+    np.float32,
+    np.float16,
+    ml_dtypes.bfloat16,
+    np.bool_,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+]
 
 
 @pytest.mark.parametrize("source", ALL)

@@ -36,14 +36,26 @@ VANISHING = {
     "negate": (F, f"%a = hlo.negate %x : {F}\n%r = hlo.negate %a : {F}"),
     "not": (G, f"%a = hlo.not %x : {G}\n%r = hlo.not %a : {G}"),
     "max": (F, f"%r = hlo.maximum %x, %x : {F}"),
-    "select": (F, f"%p = hlo.constant dense<true> : tensor<i1>\n%n = hlo.negate %x : {F}\n"
-               f"%r = hlo.select %p, %x, %n : tensor<i1>, {F}"),
-    "convert": (F, f"%a = hlo.convert %x to f64 : {F} -> tensor<4xf64>\n"
-                f"%r = hlo.convert %a to f32 : tensor<4xf64> -> {F}"),
-    "transpose": ("tensor<2x3xf32>", "%a = hlo.transpose %x perm [1, 0] : tensor<2x3xf32> -> tensor<3x2xf32>\n"
-                  "%r = hlo.transpose %a perm [1, 0] : tensor<3x2xf32> -> tensor<2x3xf32>"),
-    "reshape": ("tensor<2x3xf32>", "%a = hlo.reshape %x : tensor<2x3xf32> -> tensor<6xf32>\n"
-                "%r = hlo.reshape %a : tensor<6xf32> -> tensor<2x3xf32>"),
+    "select": (
+        F,
+        f"%p = hlo.constant dense<true> : tensor<i1>\n%n = hlo.negate %x : {F}\n"
+        f"%r = hlo.select %p, %x, %n : tensor<i1>, {F}",
+    ),
+    "convert": (
+        F,
+        f"%a = hlo.convert %x to f64 : {F} -> tensor<4xf64>\n"
+        f"%r = hlo.convert %a to f32 : tensor<4xf64> -> {F}",
+    ),
+    "transpose": (
+        "tensor<2x3xf32>",
+        "%a = hlo.transpose %x perm [1, 0] : tensor<2x3xf32> -> tensor<3x2xf32>\n"
+        "%r = hlo.transpose %a perm [1, 0] : tensor<3x2xf32> -> tensor<2x3xf32>",
+    ),
+    "reshape": (
+        "tensor<2x3xf32>",
+        "%a = hlo.reshape %x : tensor<2x3xf32> -> tensor<6xf32>\n"
+        "%r = hlo.reshape %a : tensor<6xf32> -> tensor<2x3xf32>",
+    ),
     "slice": (F, f"%r = hlo.slice %x start [0] limit [4] strides [1] : {F} -> {F}"),
     "broadcast": (F, f"%r = hlo.broadcast_in_dim %x dims [0] : {F} -> {F}"),
 }
@@ -90,7 +102,7 @@ def test_chains_become_one_op():
 def test_canonicalize_keeps_locations_and_tags():
     text = function(
         f"%x: {F}",
-        f'%c = hlo.constant dense<2.0> : {F}\n'
+        f"%c = hlo.constant dense<2.0> : {F}\n"
         f'%r = hlo.pow %x, %c {{rhino.composite = "norm#0"}} : {F} loc("model.py":7:3)\nfunc.return %r : {F}',
         F,
     )
