@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -151,10 +152,15 @@ def _fake_batch(value: Batch, mode: FakeTensorMode) -> Batch:
 
 
 def _decompositions(keep: Collection[str]) -> dict[Any, Callable[..., Any]]:
+    """Core ATen, less the ops with a handler, plus what torch can decompose beyond core ATen."""
     table = default_decompositions()
-    for op in list(table.keys()):
+    known = set(table.keys())
+    for op in known:
         if str(op) in keep:
             table.pop(op)
+    for op, decomposition in decomposition_table.items():
+        if op not in known and str(op) not in keep:
+            table[op] = decomposition
     return table
 
 

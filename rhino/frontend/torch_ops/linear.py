@@ -116,6 +116,25 @@ def vector_product(c: OpContext, x: SSAValue, y: SSAValue) -> SSAValue:
     return c.b.dot_general(x, y, contract=((-1,), (0,)))
 
 
+def trilinear(
+    c: OpContext,
+    x: SSAValue,
+    y: SSAValue,
+    z: SSAValue,
+    expand_x: Sequence[int],
+    expand_y: Sequence[int],
+    expand_z: Sequence[int],
+    sum_dims: Sequence[int],
+    unroll_dim: int = 1,
+) -> SSAValue:
+    """The sum of products behind `torch.nn.Bilinear`: new dimensions are added, then one einsum taken."""
+    rank = len(types.shape_of(x)) + len(expand_x)
+    letters = "abcdefghijklmnop"[:rank]
+    names = ["".join(v for d, v in enumerate(letters) if d not in e) for e in (expand_x, expand_y, expand_z)]
+    out = "".join(v for d, v in enumerate(letters) if d not in sum_dims)
+    return einsum(c, f"{names[0]},{names[1]},{names[2]}->{out}", [x, y, z])
+
+
 ATEN: dict[str, Handler] = {
     "aten.linear.default": linear,
     "aten.matmul.default": matmul,
@@ -126,4 +145,5 @@ ATEN: dict[str, Handler] = {
     "aten.addmm.default": addmm,
     "aten.baddbmm.default": addmm,
     "aten.einsum.default": einsum,
+    "aten._trilinear.default": trilinear,
 }

@@ -246,6 +246,29 @@ def _cosine_of_arcsine(c: OpContext, x: SSAValue) -> SSAValue:
     return c.b.sqrt(c.b.mul(c.b.sub(one, x), c.b.add(one, x)))
 
 
+def asinh(c: OpContext, x: SSAValue) -> SSAValue:
+    """sign(x) log1p(|x| + x^2 / (1 + sqrt(1 + x^2)))"""
+    b, y = c.b, c.widened(c.convert(x, c.element))
+    one, square = c.full(1, y), b.mul(y, y)
+    inner = b.add(b.abs(y), b.div(square, b.add(one, b.sqrt(b.add(one, square)))))
+    return c.convert(b.mul(b.sign(y), b.log1p(inner)), c.element)
+
+
+def acosh(c: OpContext, x: SSAValue) -> SSAValue:
+    """log(x + sqrt(x^2 - 1))"""
+    b, y = c.b, c.widened(c.convert(x, c.element))
+    one = c.full(1, y)
+    root = b.sqrt(b.mul(b.sub(y, one), b.add(y, one)))
+    return c.convert(b.log(b.add(y, root)), c.element)
+
+
+def atanh(c: OpContext, x: SSAValue) -> SSAValue:
+    """(log1p(x) - log1p(-x)) / 2"""
+    b, y = c.b, c.widened(c.convert(x, c.element))
+    both = b.sub(b.log1p(y), b.log1p(b.negate(y)))
+    return c.convert(b.mul(both, c.full(0.5, both)), c.element)
+
+
 def erfc(c: OpContext, x: SSAValue) -> SSAValue:
     y = c.convert(x, c.element)
     return c.b.sub(c.full(1, y), c.b.erf(y))
@@ -314,7 +337,7 @@ def stop_gradient(c: OpContext, x: SSAValue) -> SSAValue:
 
 
 def nothing(c: OpContext, *_: object, **__: object) -> None:
-    """An assertion about metadata that holds by construction."""
+    """An assertion: about metadata it holds by construction, about data it is the user's debugging aid."""
 
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -353,6 +376,10 @@ ATEN: dict[str, Handler] = {
     "aten.bitwise_not.default": bitwise_not,
     "aten.bitwise_left_shift.Tensor": _binary(Builder.shift_left),
     "aten.bitwise_left_shift.Tensor_Scalar": _binary(Builder.shift_left),
+    "aten.__lshift__.Tensor": _binary(Builder.shift_left),
+    "aten.__lshift__.Scalar": _binary(Builder.shift_left),
+    "aten.__rshift__.Tensor": _binary(Builder.shift_right_arithmetic),
+    "aten.__rshift__.Scalar": _binary(Builder.shift_right_arithmetic),
     "aten.bitwise_right_shift.Tensor": _binary(Builder.shift_right_arithmetic),
     "aten.bitwise_right_shift.Tensor_Scalar": _binary(Builder.shift_right_arithmetic),
     "aten.logical_and.default": _logical(Builder.and_),
@@ -387,6 +414,9 @@ ATEN: dict[str, Handler] = {
     "aten.asin.default": asin,
     "aten.acos.default": acos,
     "aten.atan.default": atan,
+    "aten.asinh.default": asinh,
+    "aten.acosh.default": acosh,
+    "aten.atanh.default": atanh,
     "aten.sinh.default": _hyperbolic(-1),
     "aten.cosh.default": _hyperbolic(1),
     "aten.tanh.default": _unary(Builder.tanh),
@@ -411,4 +441,5 @@ ATEN: dict[str, Handler] = {
     "aten.contiguous.default": identity,
     "rhino.stop_gradient.default": stop_gradient,
     "aten._assert_tensor_metadata.default": nothing,
+    "aten._assert_async.msg": nothing,
 }

@@ -209,6 +209,11 @@ def arange(c: OpContext, start: Number, end: Number, step: Number = 1, **_: obje
     return c.convert(values, c.element)
 
 
+def eye(c: OpContext, *_: object, **__: object) -> SSAValue:
+    type = types.tensor(c.shape, types.I64)
+    return c.convert(c.b.compare(c.b.iota(type, 0), c.b.iota(type, 1), "eq"), c.element)
+
+
 def full(c: OpContext, size: Sequence[int], value: Number, **_: object) -> SSAValue:
     return c.b.full(list(c.shape), c.element, value)
 
@@ -259,6 +264,8 @@ ATEN: dict[str, Handler] = {
     "aten.copy.default": copy,
     "aten.diagonal.default": diagonal,
     "aten.arange.start_step": arange,
+    "aten.eye.default": eye,
+    "aten.eye.m": eye,
     "aten.full.default": full,
     "aten.full_like.default": full_like,
     "aten.scalar_tensor.default": scalar_tensor,
