@@ -137,7 +137,7 @@ def _emit(problem: Problem, moves: Sequence[Move], a: Layout, mesh: Mesh) -> tup
     """Turn moves into steps, joining moves of one kind that add or remove one contiguous digit."""
     steps: list[Step] = []
     kept = a.without([x for item in problem.items for x in item.atoms])
-    state = problem.start
+    state, layout = problem.start, a
     for kind, run in itertools.groupby(moves, key=lambda m: m.kind):
         many = list(run)
         if kind in ("permute", "all_reduce"):
@@ -149,8 +149,9 @@ def _emit(problem: Problem, moves: Sequence[Move], a: Layout, mesh: Mesh) -> tup
         final = many[-1].after
         for group in groups:
             after = final if kind == "permute" and len(many) == 1 else _advance(state, group, many)
-            steps.append(_step(problem, kind, group, kept, state, after, mesh))
-            state = after
+            to_layout = _layout(problem.items, kept, after)
+            steps.append(_step(problem, kind, group, layout, to_layout, (state, after), mesh))
+            state, layout = after, to_layout
     return tuple(steps)
 
 
@@ -246,35 +247,49 @@ def _layout(items: Sequence[Item], kept: Layout, state: State) -> Layout:
                 period //= atom.size
         elif isinstance(status, str):
             partial += [(atom, status) for atom in item.atoms]
-    return Layout.make(dims, partial)
+    # All axes are atoms here, so this is what `Layout.make` would do, without looking for their factors.
+    return Layout(
+        tuple(
+            tuple(sorted(digits, key=_descending)) if len(digits) > 1 else tuple(digits) for digits in dims
+        ),
+        tuple(sorted(partial)),
+    )
+
+
+def _descending(digit: Digit) -> int:
+    return -digit.period
 
 
 def _step(
-    problem: Problem, kind: str, group: Sequence[int], kept: Layout, state: State, after: State, mesh: Mesh
+    problem: Problem,
+    kind: str,
+    group: Sequence[int],
+    before: Layout,
+    after: Layout,
+    ends: tuple[State, State],
+    mesh: Mesh,
 ) -> Step:
     items = problem.items
-    before_layout, after_layout = _layout(items, kept, state), _layout(items, kept, after)
     atoms = [atom for i in group for atom in items[i].atoms]
     if kind in ("permute", "all_reduce"):
         atoms.sort(key=mesh.order)
     axes = merge_refs(atoms)
-    head = group[0]
-    now, to = state[head], after[head]
-    members = set(group)
     if kind == "permute":
-        pairs = _pairs(before_layout, after_layout, mesh)
-        return Step(kind, axes, before_layout, after_layout, pairs=pairs)
+        return Step(kind, axes, before, after, pairs=_pairs(before, after, mesh))
+    now, to = ends[0][group[0]], ends[1][group[0]]
+    # On one dimension an exchange cuts while its own digit is still there, and joins when the new one is.
+    without = set() if kind == "all_to_all" else set(group)
     reduction = now if isinstance(now, str) else None
     dim = period = to_dim = to_period = None
     if isinstance(now, tuple):
         dim = now[0]
-        period = now[1] // _minor(problem, after, dim, now[1], set() if kind == "all_to_all" else members)
+        period = now[1] // _minor(problem, ends[1], dim, now[1], without)
     if isinstance(to, tuple):
         to_dim = to[0]
-        to_period = to[1] // _minor(problem, state, to_dim, to[1], set() if kind == "all_to_all" else members)
+        to_period = to[1] // _minor(problem, ends[0], to_dim, to[1], without)
         if kind != "all_to_all":
             dim, period, to_dim, to_period = to_dim, to_period, None, None
-    return Step(kind, axes, before_layout, after_layout, reduction, dim, period, to_dim, to_period)
+    return Step(kind, axes, before, after, reduction, dim, period, to_dim, to_period)
 
 
 def _pairs(before: Layout, after: Layout, mesh: Mesh) -> tuple[tuple[int, int], ...]:

@@ -402,3 +402,13 @@ def test_everything(mesh: str) -> None:
     for name, found in runs.items():
         print(f"\n{name} on {mesh}: kept {found['kept']}, refused {found['refused']}", end="")
         fine(found)
+
+
+@pytest.mark.long
+def test_three_digits() -> None:
+    """An axis of 8, that is three atoms, for the ops with one operand."""
+    fine(run_transposes("8"))
+    fine(run_broadcasts("8"))
+    fine(run_reduces("8", "sum"))
+    fine(run_slices("8", [8, 16], strides=(1, 2)))
+    fine(run_pads("8", [8], 8))

@@ -47,8 +47,8 @@ SMALL = [(8,), (12,), (2, 4), (6, 2), (3, 4, 2), (1, 6)]
 @pytest.mark.parametrize("shape", SMALL, ids=str)
 @pytest.mark.parametrize("mesh", ["2", "3", "4", "2x2", "2x3"])
 def test_all_pairs(shape: tuple[int, ...], mesh: str) -> None:
-    # On a 4 every device is listed twice: as one axis of two atoms, and as two axes.
-    assert prove(shape, Mesh.parse(mesh), sample=400 if mesh in ("2x2", "2x3") else None) > 0
+    # All pairs where there is one atom; the long test takes all pairs everywhere.
+    assert prove(shape, Mesh.parse(mesh), sample=None if mesh in ("2", "3") else 200) > 0
 
 
 @pytest.mark.long
