@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -111,7 +111,7 @@ class Compared:
     expected: dict[str, np.ndarray]
 
 
-@lru_cache(maxsize=None)
+@cache
 def run_family(cases: tuple[Case, ...], dtype: torch.dtype) -> Compared | RhinoError:
     """`compare_family`, or the error that it raised; once per family."""
     try:

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import integer
-from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axis, cast, wide
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axis, cast, spread, wide
 from rhino.ir import types
 
 
@@ -77,32 +77,22 @@ def hardtanh(c: OpContext, x: SSAValue, low: Number = -1, high: Number = 1) -> S
 
 def softmax_of(b: Builder, x: SSAValue, dim: int) -> SSAValue:
     """exp(x - max) / sum, in the operand's precision; the maximum is a constant to the gradient."""
-    e, total = _exponentials(b, x, dim)
-    return b.div(e, b.broadcast_to(total, types.shape_of(e)))
-
-
-def _exponentials(b: Builder, x: SSAValue, dim: int) -> tuple[SSAValue, SSAValue]:
-    shifted = b.sub(x, b.broadcast_to(row_max(b, x, dim), types.shape_of(x)))
-    e = b.exp(shifted)
-    return e, kept_reduce(b, e, dim, "sum")
+    shape = types.shape_of(x)
+    e = b.exp(b.sub(x, spread(b, row_max(b, x, dim), shape, [dim])))
+    return b.div(e, spread(b, b.reduce(e, [dim], "sum"), shape, [dim]))
 
 
 def log_softmax_of(b: Builder, x: SSAValue, dim: int) -> SSAValue:
     """x - max - log(sum(exp(x - max)))"""
-    shifted = b.sub(x, b.broadcast_to(row_max(b, x, dim), types.shape_of(x)))
-    total = kept_reduce(b, b.exp(shifted), dim, "sum")
-    return b.sub(shifted, b.broadcast_to(b.log(total), types.shape_of(x)))
+    shape = types.shape_of(x)
+    shifted = b.sub(x, spread(b, row_max(b, x, dim), shape, [dim]))
+    total = b.reduce(b.exp(shifted), [dim], "sum")
+    return b.sub(shifted, spread(b, b.log(total), shape, [dim]))
 
 
 def row_max(b: Builder, x: SSAValue, dim: int) -> SSAValue:
-    """Maximum along `dim`, kept with extent 1, through which no gradient flows."""
-    return b.stop_gradient(kept_reduce(b, x, dim, "max"))
-
-
-def kept_reduce(b: Builder, x: SSAValue, dim: int, kind: str) -> SSAValue:
-    shape = list(types.shape_of(x))
-    shape[dim] = 1
-    return b.reshape(b.reduce(x, [dim], kind), shape)
+    """Maximum along `dim`, through which no gradient flows."""
+    return b.stop_gradient(b.reduce(x, [dim], "max"))
 
 
 def _softmax(log: bool) -> Handler:

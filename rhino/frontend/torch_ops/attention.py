@@ -11,8 +11,8 @@ from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import integer
-from rhino.frontend.torch_ops.activation import kept_reduce, row_max
-from rhino.frontend.torch_ops.context import Handler, Number, OpContext, cast, wide
+from rhino.frontend.torch_ops.activation import row_max, softmax_of
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, cast, spread, wide
 from rhino.frontend.torch_ops.random import dropout_of
 from rhino.ir import types
 
@@ -93,7 +93,8 @@ def _body(
     if groups > 1:
         scores = b.reshape(scores, full_shape)
     scores, hidden = _masked(b, scores, mask, causal)
-    weights = _softmax(b, scores) if hidden is None else _safe_softmax(b, scores, hidden)
+    last = len(full_shape) - 1
+    weights = softmax_of(b, scores, last) if hidden is None else _safe_softmax(b, scores, hidden)
     weights = cast(b, drop(weights), element)
     if groups > 1:
         weights = b.reshape(weights, [*full_shape[:-3], full_shape[-3] // groups, groups, *full_shape[-2:]])
@@ -128,25 +129,19 @@ def lowest(element: object) -> float:
     return torch.finfo(torch.float64 if element == types.F64 else torch.float32).min
 
 
-def _softmax(b: Builder, x: SSAValue) -> SSAValue:
-    last, shape = len(types.shape_of(x)) - 1, types.shape_of(x)
-    e = b.exp(b.sub(x, b.broadcast_to(row_max(b, x, last), shape)))
-    return b.div(e, b.broadcast_to(kept_reduce(b, e, last, "sum"), shape))
-
-
 def _safe_softmax(b: Builder, x: SSAValue, hidden: float) -> SSAValue:
-    """A softmax that is zero on rows whose maximum is `hidden`.
+    """A softmax along the last dimension that is zero on rows whose maximum is `hidden`.
 
     The denominators of such rows are replaced before they are divided by, which keeps gradients finite.
     """
-    last, shape = len(types.shape_of(x)) - 1, types.shape_of(x)
+    shape, last = types.shape_of(x), len(types.shape_of(x)) - 1
     top = row_max(b, x, last)
     alive = b.compare(top, b.full_like(top, hidden), "ne")
-    top = b.select(alive, top, b.full_like(top, 0))
-    e = b.exp(b.sub(x, b.broadcast_to(top, shape)))
-    total = b.select(alive, kept_reduce(b, e, last, "sum"), b.full_like(top, 1))
-    inverse = b.select(alive, b.div(b.full_like(total, 1), total), b.full_like(total, 0))
-    return b.mul(e, b.broadcast_to(inverse, shape))
+    zero, one = b.full_like(top, 0), b.full_like(top, 1)
+    e = b.exp(b.sub(x, spread(b, b.select(alive, top, zero), shape, [last])))
+    total = b.select(alive, b.reduce(e, [last], "sum"), one)
+    inverse = b.select(alive, b.div(one, total), zero)
+    return b.mul(e, spread(b, inverse, shape, [last]))
 
 
 ATEN: dict[str, Handler] = {"aten.scaled_dot_product_attention.default": attention}

@@ -126,6 +126,11 @@ def cast(b: Builder, x: SSAValue, element: Attribute) -> SSAValue:
     return x if types.element_of(x) == element else b.convert(x, element)
 
 
+def spread(b: Builder, reduced: SSAValue, shape: Sequence[int], dims: Sequence[int]) -> SSAValue:
+    """What a reduction over `dims` gave, broadcast back to `shape`."""
+    return b.broadcast_in_dim(reduced, list(shape), [d for d in range(len(shape)) if d not in dims])
+
+
 def wide(element: Attribute) -> Attribute:
     """The accumulation type of a floating-point type."""
     return types.F32 if element in (types.F16, types.BF16) else element

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import integer
-from rhino.frontend.torch_ops.context import Handler, Number, OpContext, cast, wide
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, cast, spread, wide
 from rhino.frontend.torch_ops.reduction import moments
 from rhino.ir import types
 
@@ -36,11 +36,11 @@ def _layer_norm(
 
     def body(b: Builder, *operands: SSAValue) -> Sequence[SSAValue]:
         y = cast(b, operands[0], wide(element))
-        mean = _trailing_mean(b, y, dims)
-        centred = b.sub(y, b.broadcast_to(mean, types.shape_of(y)))
-        variance = _trailing_mean(b, b.mul(centred, centred), dims)
+        over = _trailing(y, dims)
+        centred = b.sub(y, spread(b, _mean(b, y, over), types.shape_of(y), over))
+        variance = _mean(b, b.mul(centred, centred), over)
         scale = b.rsqrt(b.add(variance, b.full_like(variance, eps)))
-        out = b.mul(centred, b.broadcast_to(scale, types.shape_of(y)))
+        out = b.mul(centred, spread(b, scale, types.shape_of(y), over))
         return [cast(b, _affine(b, out, operands[1:], weight is not None, bias is not None), element)]
 
     operands = [v for v in (x, weight, bias) if v is not None]
@@ -62,13 +62,14 @@ def _affine(b: Builder, x: SSAValue, operands: Sequence[SSAValue], weight: bool,
     return x
 
 
-def _trailing_mean(b: Builder, x: SSAValue, dims: int) -> SSAValue:
-    """Mean over the last `dims` dimensions, kept with extent 1."""
-    shape = types.shape_of(x)
-    over = list(range(len(shape) - dims, len(shape)))
-    total = b.reduce(x, over, "sum")
-    kept = b.reshape(total, [*shape[: len(shape) - dims], *[1] * dims])
-    return b.div(kept, b.full_like(kept, math.prod(shape[len(shape) - dims :])))
+def _trailing(x: SSAValue, dims: int) -> list[int]:
+    rank = len(types.shape_of(x))
+    return list(range(rank - dims, rank))
+
+
+def _mean(b: Builder, x: SSAValue, over: Sequence[int]) -> SSAValue:
+    total = b.reduce(x, list(over), "sum")
+    return b.div(total, b.full_like(total, math.prod(types.shape_of(x)[d] for d in over)))
 
 
 def native_layer_norm(
@@ -97,9 +98,10 @@ def rms_norm(
 
     def body(b: Builder, *operands: SSAValue) -> Sequence[SSAValue]:
         y = cast(b, operands[0], wide(element))
-        square = _trailing_mean(b, b.mul(y, y), dims)
+        over = _trailing(y, dims)
+        square = _mean(b, b.mul(y, y), over)
         scale = b.rsqrt(b.add(square, b.full_like(square, eps)))
-        out = b.mul(y, b.broadcast_to(scale, types.shape_of(y)))
+        out = b.mul(y, spread(b, scale, types.shape_of(y), over))
         return [cast(b, _affine(b, out, operands[1:], weight is not None, False), element)]
 
     operands = [v for v in (x, weight) if v is not None]
@@ -119,8 +121,11 @@ def group_norm(
     shape = types.shape_of(x)
     n, channels, *space = shape
     y = c.b.reshape(c.widened(x), [n, groups, channels // groups, *space])
-    mean, variance = moments(c, y, list(range(2, len(space) + 3)))
-    out = c.b.reshape(_normalized(c, y, mean, variance, eps), list(shape))
+    over = list(range(2, len(space) + 3))
+    mean, variance = moments(c, y, over)
+    scale = c.b.rsqrt(c.b.add(variance, c.full(eps, variance)))
+    mean, scale = (spread(c.b, v, types.shape_of(y), over) for v in (mean, scale))
+    out = c.b.reshape(c.b.mul(c.b.sub(y, mean), scale), list(shape))
     return c.convert(_per_channel_affine(c, out, weight, bias), c.element)
 
 
@@ -136,12 +141,6 @@ def native_group_norm(
     eps: Number,
 ) -> list[SSAValue | None]:
     return [group_norm(c, x, groups, weight, bias, eps), None, None]
-
-
-def _normalized(c: OpContext, x: SSAValue, mean: SSAValue, variance: SSAValue, eps: Number) -> SSAValue:
-    shape = types.shape_of(x)
-    scale = c.b.rsqrt(c.b.add(variance, c.full(eps, variance)))
-    return c.b.mul(c.b.sub(x, c.broadcast(mean, shape)), c.broadcast(scale, shape))
 
 
 def _per_channel(c: OpContext, value: SSAValue, like: SSAValue) -> SSAValue:
@@ -177,7 +176,7 @@ def _batch_norm(
     shape = types.shape_of(y)
     others = [d for d in range(len(shape)) if d != 1]
     if training or running is None:
-        mean, variance = (b.reshape(v, [shape[1]]) for v in moments(c, y, others))
+        mean, variance = moments(c, y, others)
     else:
         mean, variance = (c.convert(v, types.element_of(y)) for v in running)
     scale = b.rsqrt(b.add(variance, c.full(eps, variance)))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
-from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axes, axis, keep_dims
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axes, axis, keep_dims, spread
 from rhino.frontend.torch_ops.pointwise import as_bool
 from rhino.ir import types
 
@@ -100,39 +100,39 @@ def all_(c: OpContext, x: SSAValue, dim: Dims = None, keepdim: bool = False) -> 
 
 
 def moments(c: OpContext, x: SSAValue, dims: Dims, correction: float = 0) -> tuple[SSAValue, SSAValue]:
-    """Mean and (two-pass) variance, with the reduced dimensions kept."""
+    """Mean and (two-pass) variance over `dims`, which are dropped."""
     shape = types.shape_of(x)
     over = axes(dims, len(shape))
-    mean_kept = mean_of(c, x, over, keep=True) if over else x
-    centred = c.b.sub(x, c.broadcast(mean_kept, shape))
-    total = reduce(c, c.b.mul(centred, centred), over, "sum", keep=True)
-    divisor = max(count(shape, over) - correction, 0)
-    return mean_kept, c.b.div(total, c.full(divisor, total))
+    mean = mean_of(c, x, over) if over else x
+    centred = c.b.sub(x, spread(c.b, mean, shape, over))
+    total = reduce(c, c.b.mul(centred, centred), over, "sum") if over else c.b.mul(centred, centred)
+    return mean, c.b.div(total, c.full(max(count(shape, over) - correction, 0), total))
 
 
-def _squeezed(c: OpContext, x: SSAValue, keepdim: bool, shape: Sequence[int]) -> SSAValue:
-    return x if keepdim or types.shape_of(x) == tuple(shape) else c.b.reshape(x, list(shape))
+def _shaped(c: OpContext, x: SSAValue) -> SSAValue:
+    """`x` with the result's extents of 1, in the result's type."""
+    return c.convert(x if types.shape_of(x) == c.shape else c.b.reshape(x, list(c.shape)), c.element)
 
 
 def var(
     c: OpContext, x: SSAValue, dim: Dims = None, *, correction: Number | None = 1, keepdim: bool = False
 ) -> SSAValue:
     _, variance = moments(c, c.widened(x), dim, 1 if correction is None else correction)
-    return c.convert(_squeezed(c, variance, keepdim, c.shape), c.element)
+    return _shaped(c, variance)
 
 
 def var_mean(
     c: OpContext, x: SSAValue, dim: Dims = None, *, correction: Number | None = 1, keepdim: bool = False
 ) -> list[SSAValue]:
-    mean_kept, variance = moments(c, c.widened(x), dim, 1 if correction is None else correction)
-    return [c.convert(_squeezed(c, v, keepdim, c.shape), c.element) for v in (variance, mean_kept)]
+    mean, variance = moments(c, c.widened(x), dim, 1 if correction is None else correction)
+    return [_shaped(c, v) for v in (variance, mean)]
 
 
 def std(
     c: OpContext, x: SSAValue, dim: Dims = None, *, correction: Number | None = 1, keepdim: bool = False
 ) -> SSAValue:
     _, variance = moments(c, c.widened(x), dim, 1 if correction is None else correction)
-    return c.convert(_safe_sqrt(c, _squeezed(c, variance, keepdim, c.shape)), c.element)
+    return _shaped(c, _safe_sqrt(c, variance))
 
 
 def _safe_sqrt(c: OpContext, x: SSAValue) -> SSAValue:
@@ -169,10 +169,13 @@ def vector_norm(
 def logsumexp(c: OpContext, x: SSAValue, dim: Dims, keepdim: bool = False) -> SSAValue:
     b, y = c.b, c.widened(c.convert(x, c.element))
     shape = types.shape_of(y)
-    top = b.stop_gradient(reduce(c, y, dim, "max", keep=True))
+    over = axes(dim, len(shape))
+    if not over:
+        return y
+    top = b.stop_gradient(b.reduce(y, over, "max"))
     top = b.select(b.is_finite(top), top, c.full(0, top))  # a row of -inf has no finite maximum
-    total = reduce(c, b.exp(b.sub(y, c.broadcast(top, shape))), dim, "sum", keep=True)
-    return c.convert(_squeezed(c, b.add(b.log(total), top), keepdim, c.shape), c.element)
+    total = b.reduce(b.exp(b.sub(y, spread(b, top, shape, over))), over, "sum")
+    return _shaped(c, b.add(b.log(total), top))
 
 
 def _cumulative(kind: str) -> Handler:
