@@ -79,11 +79,8 @@ def compare(before: Outcome, after: Outcome, name: str) -> str:
             )
         worst = max(worst, error)
     rest = len(before.results) - len(pairs)
-    text = (
-        f"{name}: {len(pairs)} results equal"
-        if worst == 0
-        else f"{name}: {len(pairs)} results within {worst:.1e}"
-    )
+    count = "1 result" if len(pairs) == 1 else f"{len(pairs)} results"
+    text = f"{name}: {count} equal" if worst == 0 else f"{name}: {count} within {worst:.1e}"
     return f"{text}, {rest} of before not among those after" if rest else text
 
 
