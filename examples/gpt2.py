@@ -8,8 +8,9 @@ Nothing here knows about devices, ranks or sharding.
 from __future__ import annotations
 
 import math
+import os
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +31,12 @@ class Config:
     width: int = 128
     context: int = 64
     batch: int = 8
+
+
+def from_environment() -> Config:
+    """The default sizes, with those that the environment sets: GPT2_LAYERS=8 GPT2_WIDTH=256 ..."""
+    given = {f.name: os.environ.get(f"GPT2_{f.name.upper()}") for f in fields(Config)}
+    return Config(**{name: int(value) for name, value in given.items() if value is not None})
 
 
 class Attention(nn.Module):
@@ -109,10 +116,12 @@ def batches(step: int, config: Config = Config()) -> dict[str, Tensor]:
 
 def program() -> rhino.Program:
     """What `rhino` asks a program file for."""
+    config = from_environment()
+    torch.manual_seed(0)
     return rhino.Program(
-        model=GPT2(Config()),
+        model=GPT2(config),
         loss=loss,
-        batch=batches(0),
+        batch=batches(0, config),
         optimizer=rhino.AdamW(lr=1e-3),
-        batches=batches,
+        batches=lambda step: batches(step, config),
     )
