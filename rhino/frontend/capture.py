@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind
-from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.builtin import FunctionType, ModuleOp, NameLoc, NoneAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint
@@ -17,9 +17,9 @@ from xdsl.rewriter import InsertPoint
 from rhino.dialects import signature
 from rhino.dialects.builder import Builder
 from rhino.dialects.signature import Slot
-from rhino.frontend import source
 from rhino.frontend.export import MODEL, Exported, export, require_static, scalar_loss
 from rhino.frontend.program import Program
+from rhino.frontend.source import Origins
 from rhino.frontend.torch_ops import ATEN
 from rhino.frontend.torch_ops.context import OpContext, RandomState, Value, element_type
 from rhino.ir import types
@@ -51,6 +51,7 @@ class _Main:
 
     block: Block
     b: Builder
+    origins: Origins
     values: dict[fx.Node, Value] = field(default_factory=dict)
     slots: list[Slot] = field(default_factory=list)
 
@@ -63,7 +64,7 @@ class _Main:
 def import_exported(exported: Exported) -> ModuleOp:
     """Lower an exported program op by op."""
     block = Block()
-    main = _Main(block, Builder(InsertPoint.at_end(block)))
+    main = _Main(block, Builder(InsertPoint.at_end(block)), exported.origins)
     _arguments(main, exported)
     seeds: list[SSAValue] = []
 
@@ -113,7 +114,7 @@ def _arguments(main: _Main, exported: Exported) -> None:
     first = {other: name for name, others in exported.tied.items() for other in others}
     for role in ("parameter", "buffer", "input"):
         for node, slot in queued[role]:
-            require_static(node)
+            require_static(node, main.origins)
             name = first.get(slot.name, slot.name) if role != "input" else slot.name
             if role != "input" and name in by_name:
                 main.values[node] = by_name[name]
@@ -140,11 +141,6 @@ def _constant(main: _Main, value: Any, name: str) -> SSAValue:
     """A tensor that the program holds, as a constant op."""
     if not isinstance(value, torch.Tensor):
         raise UnsupportedError(f"the constant '{_name(name)}' is a {type(value).__name__}")
-    if value.requires_grad:
-        raise ProgramError(
-            f"the tensor '{_name(name)}' needs a gradient but is no parameter of the model",
-            remedy="make it an nn.Parameter of the model",
-        )
     if value.device.type == "meta" or isinstance(value, torch._subclasses.FakeTensor):
         raise ProgramError(
             f"the tensor '{_name(name)}' is on the meta device, so its values are not known",
@@ -155,7 +151,8 @@ def _constant(main: _Main, value: Any, name: str) -> SSAValue:
         array = value.view(torch.int16).numpy().view(types.numpy_dtype(types.BF16))
     else:
         array = value.numpy()
-    return main.b.constant(array, _type(value))
+    with main.b.at(NameLoc(StringAttr(_name(name)), NoneAttr())):
+        return main.b.constant(array, _type(value))
 
 
 def _lower(main: _Main, node: fx.Node, random: RandomState) -> Value:
@@ -165,21 +162,21 @@ def _lower(main: _Main, node: fx.Node, random: RandomState) -> Value:
         if values[index] is None:
             raise UnsupportedError(
                 f"result {index} of {source_value.target} is not computed",  # type: ignore[union-attr]
-                where=source.describe(node.meta, MODEL) or None,
+                where=main.origins.describe(node.meta),
             )
         return values[index]
     handler = ATEN.get(str(node.target))
-    where = source.describe(node.meta, MODEL) or None
+    where = main.origins.describe(node.meta)
     if handler is None:
         if not _used(node):
             return None
-        require_static(node)
+        require_static(node, main.origins)
         raise UnsupportedError(
             f"no handler for the op {node.target}",
             where=where,
             remedy="add one to a table under rhino/frontend/torch_ops; docs/add-an-op.md shows how",
         )
-    require_static(node)
+    require_static(node, main.origins)
 
     def read(arg: Any) -> Any:
         if isinstance(arg, fx.Node):
@@ -190,12 +187,12 @@ def _lower(main: _Main, node: fx.Node, random: RandomState) -> Value:
 
     args = [read(a) for a in node.args]
     kwargs = {k: read(v) for k, v in node.kwargs.items()}
-    with main.b.at(source.location(node.meta, MODEL)):
+    with main.b.at(main.origins.location(node.meta)):
         try:
             value = handler(OpContext(main.b, node, random), *args, **kwargs)
         except RhinoError as error:
             raise type(error)(error.message, where=error.where or where, remedy=error.remedy) from error
-    _check(node, value)
+    _check(main, node, value)
     return value
 
 
@@ -203,7 +200,7 @@ def _used(node: fx.Node) -> bool:
     return bool(node.users) or node.is_impure()
 
 
-def _check(node: fx.Node, value: Value) -> None:
+def _check(main: _Main, node: fx.Node, value: Value) -> None:
     """A handler must give exactly what torch gives; anything else is a mistake in the handler."""
     want = node.meta.get("val")
     if isinstance(want, torch.Tensor):
@@ -220,7 +217,7 @@ def _check(node: fx.Node, value: Value) -> None:
         ):
             raise UnsupportedError(
                 f"{node.target} gave {types.show(found.type)}, but torch {types.show(_type(expected))}",
-                where=source.describe(node.meta, MODEL) or None,
+                where=main.origins.describe(node.meta),
                 remedy="this is a mistake in the op's handler; please report it",
             )
 
@@ -242,7 +239,7 @@ def _results(main: _Main, exported: Exported, output: fx.Node, seeds: list[SSAVa
         )
     for value, spec in zip(values, specs, strict=True):
         if spec.kind == OutputKind.USER_OUTPUT:
-            loss.append((main.values[scalar_loss(value)], Slot(name="loss", role="loss")))
+            loss.append((main.values[scalar_loss(value, main.origins)], Slot(name="loss", role="loss")))
         elif spec.kind == OutputKind.BUFFER_MUTATION:
             name = first.get(_name(spec.target), _name(spec.target))
             slot = Slot(name=name, role="buffer", alias=index_of[name])
@@ -255,7 +252,8 @@ def _results(main: _Main, exported: Exported, output: fx.Node, seeds: list[SSAVa
     results = loss + buffers
     for seed in seeds:
         index = list(main.block.args).index(seed)  # type: ignore[arg-type]
-        new = main.b.add(seed, main.b.full_like(seed, 1))
+        with main.b.at(NameLoc(StringAttr(SEED), NoneAttr())):
+            new = main.b.add(seed, main.b.full_like(seed, 1))
         results.append((new, replace(main.slots[index], alias=index)))
     return results
 

@@ -21,9 +21,10 @@ from torch._subclasses.fake_tensor import (
 from torch.export import ExportedProgram
 from torch.export.exported_program import default_decompositions
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.overrides import TorchFunctionMode
 
 from rhino.frontend.program import USER_CODE_ERRORS, Batch, Loss, Program, named_inputs, user_error
-from rhino.frontend.source import describe
+from rhino.frontend.source import Origins, origins
 from rhino.ir.errors import ProgramError, UnsupportedError, UsageError
 
 #: Name of the model inside the wrapper; exported names start with it.
@@ -48,12 +49,14 @@ class Exported:
         inputs: names of the batch's tensors in the order of the graph's user inputs.
         tied: further names of every parameter or buffer that has several, by its first name.
         frozen: names of the parameters that need no gradient.
+        origins: tells where nodes came from.
     """
 
     program: ExportedProgram
     inputs: tuple[str, ...]
     tied: Mapping[str, tuple[str, ...]]
     frozen: frozenset[str]
+    origins: Origins
 
 
 def export(program: Program, keep: Collection[str]) -> Exported:
@@ -77,10 +80,11 @@ def export(program: Program, keep: Collection[str]) -> Exported:
     frozen = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
     with _fake_state(model, mode), _quiet(), _translated_errors():
         batch = _fake_batch(program.batch, mode)
-        traced = torch.export.export(_Step(model, program.loss), (batch,), strict=False)
+        with _OwnParameters():
+            traced = torch.export.export(_Step(model, program.loss), (batch,), strict=False)
         _mark_stopped_gradients(traced.graph_module)
         lowered = traced.run_decompositions(_decompositions(keep))
-    return Exported(lowered, tuple(name for name, _ in inputs), tied, frozen)
+    return Exported(lowered, tuple(name for name, _ in inputs), tied, frozen, origins(MODEL, program.loss))
 
 
 class _Step(nn.Module):
@@ -223,6 +227,29 @@ def _is_float(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
+class _ForeignParameter(RuntimeError):
+    """A tensor outside of the model needs a gradient."""
+
+
+class _OwnParameters(TorchFunctionMode):
+    """Refuses tensors that need a gradient and are not of the model: export would make constants of them.
+
+    The model's own parameters are fakes at this point, so a plain tensor or Parameter is someone else's.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for arg in (*args, *kwargs.values()):
+            for item in arg if isinstance(arg, tuple | list) else (arg,):
+                if type(item) in (torch.Tensor, nn.Parameter) and item.requires_grad:
+                    raise _ForeignParameter(
+                        f"a tensor of shape {list(item.shape)} needs a gradient but is no parameter of the model"
+                    )
+        return func(*args, **kwargs)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide torch's own deprecation warnings; they are about torch's code, not the user's."""
@@ -248,10 +275,19 @@ def _translated_errors() -> Iterator[None]:
             remedy="register a fake kernel for it (torch.library.register_fake)",
         ) from error
     except USER_CODE_ERRORS as error:
-        raise user_error(error, "the program failed while being traced", "loss(model, batch)") from error
+        what = user_error(error, "the program failed while being traced", "loss(model, batch)")
+        raise ProgramError(what.message, where=what.where, remedy=_remedy(error)) from error
 
 
-def require_static(node: fx.Node) -> None:
+def _remedy(error: Exception) -> str | None:
+    if isinstance(error, _ForeignParameter):
+        return "make it an nn.Parameter of the model (a loss with parameters belongs inside the model)"
+    if "meta" in str(error):
+        return "a tensor that is no parameter or buffer stays on the meta device: use register_buffer for it"
+    return None
+
+
+def require_static(node: fx.Node, where: Origins) -> None:
     """Raises UnsupportedError when a value of the node has a size that depends on data."""
     value = node.meta.get("val")
     for item in value if isinstance(value, tuple | list) else [value]:
@@ -261,12 +297,12 @@ def require_static(node: fx.Node) -> None:
         if dynamic:
             raise UnsupportedError(
                 f"the result of {node.target} has a size or a value that depends on data",
-                where=describe(node.meta, MODEL) or None,
+                where=where.describe(node.meta),
                 remedy=STATIC_REMEDY,
             )
 
 
-def scalar_loss(node: Any) -> fx.Node:
+def scalar_loss(node: Any, where: Origins) -> fx.Node:
     """The graph's loss node. Raises ProgramError unless it is one scalar floating-point tensor."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else node
     if not isinstance(value, torch.Tensor):
@@ -277,7 +313,7 @@ def scalar_loss(node: Any) -> fx.Node:
         return node
     raise ProgramError(
         f"the loss is {found}, not a scalar floating-point tensor",
-        where=describe(node.meta, MODEL) or None if isinstance(node, fx.Node) else None,
+        where=where.describe(node.meta if isinstance(node, fx.Node) else {}),
         remedy="let loss(model, batch) return one number, for example the mean over the batch",
     )
 

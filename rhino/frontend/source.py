@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sysconfig
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,16 +62,41 @@ def module_path(meta: Mapping[str, Any], prefix: str) -> str:
     return "" if path == prefix else path.removeprefix(prefix + ".")
 
 
-def describe(meta: Mapping[str, Any], prefix: str) -> str:
-    """The place of a node for messages: ``transformer.h.0.attn (model.py:12)``."""
-    path, line = module_path(meta, prefix), source_line(meta.get("stack_trace") or "")
-    place = f"{line[0]}:{line[1]}" if line else ""
-    return f"{path} ({place})" if path and place else path or place
+@dataclass(frozen=True)
+class Origins:
+    """Tells where nodes came from.
+
+    Attributes:
+        prefix: name of the model inside the exported wrapper.
+        loss: file and line at which the loss function begins. torch records the frames of `forward` methods
+            only, so this stands for all that the loss computes by itself.
+    """
+
+    prefix: str
+    loss: tuple[str, int] | None = None
+
+    def place(self, meta: Mapping[str, Any]) -> tuple[str, tuple[str, int] | None]:
+        """Module path and source line."""
+        line = source_line(meta.get("stack_trace") or "")
+        return module_path(meta, self.prefix), line or self.loss
+
+    def describe(self, meta: Mapping[str, Any]) -> str | None:
+        """The place of a node for messages: ``transformer.h.0.attn (model.py:12)``."""
+        path, line = self.place(meta)
+        text = f"{line[0]}:{line[1]}" if line else ""
+        return (f"{path} ({text})" if path and text else path or text) or None
+
+    def location(self, meta: Mapping[str, Any]) -> LocationAttr:
+        """The location of a node: its module path, and under it the source line."""
+        return _location(*self.place(meta))
 
 
-def location(meta: Mapping[str, Any], prefix: str) -> LocationAttr:
-    """The location of a node: its module path, and under it the source line."""
-    return _location(module_path(meta, prefix), source_line(meta.get("stack_trace") or ""))
+def origins(prefix: str, loss: Any) -> Origins:
+    """Origins of a program whose loss is this function (or callable)."""
+    code = getattr(
+        inspect.unwrap(loss) if inspect.isfunction(loss) else type(loss).__call__, "__code__", None
+    )
+    return Origins(prefix, (_short(code.co_filename), code.co_firstlineno) if code else None)
 
 
 @lru_cache(maxsize=4096)
