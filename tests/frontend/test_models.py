@@ -12,8 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "zoo"))
 from models import MODELS, named_tensors
 
 from rhino.dialects import signature
+from rhino.dialects.text import parse_module
 from rhino.frontend.capture import capture
 from rhino.ir.evaluate import run_module
+from rhino.ir.text import print_module
 from rhino.passes.autodiff import differentiate
 
 
@@ -27,6 +29,9 @@ def test_forward_and_gradients_equal_torch(name: str) -> None:
     program = MODELS[name]()
     model = program.model
     module = capture(program)
+    text = print_module(module, debug=True)
+    again = parse_module(text)
+    assert print_module(again, debug=True) == text
     differentiate(module)
     func = signature.main_of(module)
     tensors = named_tensors(program)
