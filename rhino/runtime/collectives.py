@@ -43,6 +43,10 @@ CAPABILITIES = {
     "nccl": Capability({torch.bool: torch.uint8, torch.int16: torch.int32}, False, "native"),
 }
 
+# torch 2.13 gave these two new names.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 _NATIVE = {
     "sum": dist.ReduceOp.SUM,
     "max": dist.ReduceOp.MAX,
@@ -206,7 +210,7 @@ class Communicator:
             return reduce_members(self._exchange(pieces, group), reduction)
         sent = _by_position(pieces, group).to(wide).contiguous()
         out = torch.empty(sent.shape[1:], dtype=wide, device=sent.device)
-        dist.reduce_scatter_tensor(out, sent, op, group.handle)
+        _reduce_scatter(out, sent, op, group.handle)
         return out.to(pieces.dtype)
 
     def _reduction(
@@ -227,7 +231,7 @@ class Communicator:
         sent = as_bytes(x)
         out = torch.empty(group.size * sent.numel(), dtype=torch.uint8, device=x.device)
         if sent.numel():
-            dist.all_gather_into_tensor(out, sent, group.handle)
+            _all_gather(out, sent, group.handle)
         return _by_coordinate(from_bytes(out, x.dtype, (group.size, *x.shape)), group)
 
     def _exchange(self, pieces: torch.Tensor, group: Group) -> torch.Tensor:
@@ -251,7 +255,9 @@ def lost_contact(
     kind: str, rank: int, members: Sequence[int] | None, error: RuntimeError
 ) -> LostContactError:
     """The error of a rank whose collective did not come to an end."""
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    # gloo goes on with advice about the other rank's logs.
+    first_line = lines[0].partition(". This is")[0]
     with_whom = f" with ranks {', '.join(map(str, members))}" if members else ""
     return LostContactError(f"rank {rank}: {kind}{with_whom} failed: {first_line}")
 
@@ -290,7 +296,9 @@ def reduce_members(stacked: torch.Tensor, reduction: str) -> torch.Tensor:
 
 def as_bytes(x: torch.Tensor) -> torch.Tensor:
     """The array's bytes, flat; a view of a contiguous array."""
-    return x.contiguous().reshape(-1).view(torch.uint8)
+    flat = x.contiguous().reshape(-1)
+    # The one element of a sliced array may keep the stride it had there.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def from_bytes(flat: torch.Tensor, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
