@@ -84,6 +84,11 @@ def backend_for(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
+#: Process groups by the members of all of them; None where this rank is alone. A group costs threads and
+#: connections, so the programs of one world share them.
+Handles = dict[tuple[tuple[int, ...], ...], "dist.ProcessGroup | None"]
+
+
 @dataclass
 class Communicator:
     """The process groups of one mesh, as this device sees them.
@@ -96,6 +101,7 @@ class Communicator:
     device: torch.device
     timeout: timedelta = timedelta(minutes=5)
     groups: dict[Axes, Group] = field(default_factory=dict)
+    handles: Handles = field(default_factory=dict)
 
     @property
     def capability(self) -> Capability:
@@ -103,7 +109,6 @@ class Communicator:
 
     def open(self, axes_sets: Iterable[Axes]) -> None:
         """Create the process groups for every set of axes, in the order given; equal groups are shared."""
-        handles: dict[tuple[tuple[int, ...], ...], dist.ProcessGroup | None] = {}
         for axes in dict.fromkeys(axes_sets):
             if axes in self.groups:
                 continue
@@ -112,9 +117,9 @@ class Communicator:
             handle = None
             if len(mine) > 1:
                 key = tuple(sorted(tuple(sorted(members)) for members in groups))
-                if key not in handles:
-                    handles[key] = self._create(key)
-                handle = handles[key]
+                if key not in self.handles:
+                    self.handles[key] = self._create(key)
+                handle = self.handles[key]
             by_id = sorted(mine)
             order = tuple(by_id.index(member) for member in mine)
             self.groups[axes] = Group(

@@ -75,7 +75,7 @@ def compile_module(module: ModuleOp, world: World) -> RankProgram:
     mesh_op = mesh_op_of(module)
     mesh = mesh_op.mesh if mesh_op is not None else Mesh(())
     world.check(mesh)
-    communicator = Communicator(mesh, world.rank, world.device, world.timeout)
+    communicator = Communicator(mesh, world.rank, world.device, world.timeout, handles=world.handles)
     communicator.open(_axes_used(func, mesh))
     executable = compile_function(func, Context(world.device, communicator))
     outputs = signature.return_of(func).operands

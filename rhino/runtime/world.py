@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from rhino.ir.errors import RunError
 from rhino.ir.mesh import Mesh
-from rhino.runtime.collectives import backend_for, lost_contact
+from rhino.runtime.collectives import Handles, backend_for, lost_contact
 from rhino.runtime.launch import LISTEN_FD
 
 _SHARED = "rhino/program"
@@ -30,6 +30,7 @@ class World:
     device: torch.device
     timeout: timedelta
     store: dist.Store | None = None
+    handles: Handles = field(default_factory=dict)
 
     def share(self, text: str | None) -> str:
         """Rank 0's text, on every rank; `text` is None on all ranks but 0. Waits as long as planning may
