@@ -28,6 +28,7 @@ from rhino.dialects.signature import Slot
 from rhino.ir import types
 from rhino.ir.errors import UsageError
 from rhino.ir.evaluate import run_module
+from rhino.ir.optimizers import SGD
 
 if TYPE_CHECKING:
     from rhino.frontend.program import Program
@@ -130,8 +131,10 @@ def check_program(options: CheckOptions) -> bool:
 
 def check_source(source: Source, request: Request, mode: str = "float64") -> Report:
     """Both comparisons for a loaded program. Raises what capturing and planning raise."""
+    # Subtracting the gradient itself keeps integers integers.
+    exact = mode == "integer" and request.file is None
     with phase("capturing and differentiating"):
-        step = step_of(forward_of(source), source.optimizer)
+        step = step_of(forward_of(source), SGD(lr=1.0) if exact else source.optimizer)
     with phase("planning"):
         plan = make_plan(step, request)
     local = local_program(plan.module)

@@ -60,6 +60,7 @@ def plan_command(
 
 @app.command("run", epilog="Example: rhino run examples/gpt2.py --nproc 4 --steps 20")
 def run_command(
+    context: typer.Context,
     program: Program,
     nproc: Nproc = None,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 20,
@@ -85,7 +86,7 @@ def run_command(
     from rhino.cli.run import RunOptions, run
 
     request = Request(None, nproc, mesh, plan, memory_limit)
-    run(RunOptions(program, request, steps, reference, kernels, dtype, json, timeout, _STARTED), sys.argv[1:])
+    run(RunOptions(program, request, steps, reference, kernels, dtype, json, timeout, _STARTED), context.obj)
 
 
 @app.command("check", epilog="Example: rhino check examples/gpt2.py --mesh dp=2,tp=4")
@@ -113,10 +114,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _invoke(arguments: list[str] | None) -> int | None:
-    if not (sys.argv[1:] if arguments is None else arguments):
-        arguments = ["--help"]
+    given = (sys.argv[1:] if arguments is None else list(arguments)) or ["--help"]
     command: Any = typer.main.get_command(app)
-    return usage(lambda: command.main(args=arguments, prog_name="rhino", standalone_mode=False))
+    return usage(lambda: command.main(args=list(given), prog_name="rhino", standalone_mode=False, obj=given))
 
 
 if __name__ == "__main__":
