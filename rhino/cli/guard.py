@@ -64,6 +64,8 @@ def report(error: RhinoError) -> int:
 
 def _unexpected(error: BaseException, message: str) -> RhinoError:
     """An error that nobody foresaw, with the innermost place it came from."""
+    if is_rank():
+        message = f"rank {os.environ['RANK']}: {message}"
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
     unforeseen = RhinoError(

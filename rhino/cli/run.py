@@ -25,6 +25,7 @@ from rhino.runtime.launch import STARTED, is_rank, launch, watch_parent
 if TYPE_CHECKING:
     import torch
 
+    from rhino.frontend.program import Program
     from rhino.runtime.controller import Controller
     from rhino.runtime.world import World
 
@@ -197,10 +198,10 @@ def _batches(
     if source.program is not None:
         from rhino.frontend.program import named_inputs
 
-        program = source.program
+        program, path = source.program, source.path
 
         def batch(step: int) -> tuple[Mapping[str, torch.Tensor], int]:
-            given = program.batch_at(step)
+            given = batch_at(program, step, path)
             return dict(named_inputs(given)), tokens_of(given)
 
         return batch
@@ -208,6 +209,17 @@ def _batches(
     assert module is not None
     fixed = {name: to_torch(a) for name, a in random_arrays(module, ("input",), SEED).items()}
     return lambda step: (fixed, tokens_of(fixed))
+
+
+def batch_at(program: Program, step: int, path: str) -> Any:
+    """The batch of a step. Raises ProgramError naming the rank and the user's line when `batches` fails."""
+    from rhino.frontend.program import USER_CODE_ERRORS, user_error
+
+    try:
+        return program.batch_at(step)
+    except USER_CODE_ERRORS as error:
+        rank = f"rank {os.environ['RANK']}: " if is_rank() else ""
+        raise user_error(error, f"{rank}batches({step}) failed", path) from error
 
 
 def _loop(
@@ -254,7 +266,7 @@ def _reference(options: RunOptions) -> None:
     record = Record(1, "reference", "", _started=started)
 
     def step(index: int) -> tuple[float | None, int]:
-        batch = program.batch_at(index)
+        batch = batch_at(program, index, source.path)
         return float(reference.step(batch)), tokens_of(batch)
 
     _steps(options.steps, record, step)

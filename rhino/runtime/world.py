@@ -16,7 +16,6 @@ from rhino.ir.mesh import Mesh
 from rhino.runtime.collectives import Handles, backend_for, lost_contact
 from rhino.runtime.launch import LISTEN_FD
 
-_SHARED = "rhino/program"
 #: How long ranks wait for rank 0 to plan.
 PLANNING = timedelta(hours=2)
 
@@ -32,21 +31,23 @@ class World:
     store: dist.Store | None = None
     handles: Handles = field(default_factory=dict)
 
-    def share(self, text: str | None) -> str:
-        """Rank 0's text, on every rank; `text` is None on all ranks but 0. Waits as long as planning may
-        take.
+    def share(self, text: str | None, what: str = "program") -> str:
+        """Rank 0's text, on every rank; `text` is None on all ranks but 0. `what` names it, once in a run.
+
+        The others wait as long as planning may take.
         """
+        key = f"rhino/{what}"
         if self.store is None:
             assert text is not None
             return text
         if text is not None:
-            self.store.set(_SHARED, text)
+            self.store.set(key, text)
             return text
         try:
-            self.store.wait([_SHARED], PLANNING)
+            self.store.wait([key], PLANNING)
         except RuntimeError as error:
             raise lost_contact("waiting for the plan of rank 0", self.rank, None, error) from error
-        return self.store.get(_SHARED).decode()
+        return self.store.get(key).decode()
 
     def check(self, mesh: Mesh) -> None:
         """Raise RunError unless there is one rank per device of the mesh."""
@@ -57,8 +58,12 @@ class World:
             )
 
     def barrier(self) -> None:
+        """Wait for all ranks. Raises LostContactError when one is gone."""
         if self.size > 1:
-            dist.barrier()
+            try:
+                dist.barrier()
+            except RuntimeError as error:
+                raise lost_contact("barrier", self.rank, None, error) from error
 
 
 def local_device() -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-TINY = '''
+TINY = """
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -38,9 +38,9 @@ def batches(step):
 
 def program():
     return rhino.Program(Model(), loss, batches(0), rhino.AdamW(lr=1e-2), batches)
-'''
+"""
 
-DYNAMIC = '''
+DYNAMIC = """
 import torch
 from torch import nn
 
@@ -56,9 +56,9 @@ class Model(nn.Module):
 
 def program():
     return Model(), lambda model, x: model(x).sum(), torch.randn(4, 8)
-'''
+"""
 
-UNSUPPORTED = '''
+UNSUPPORTED = """
 import torch
 from torch import nn
 
@@ -80,7 +80,7 @@ class Model(nn.Module):
 
 def program():
     return Model(), lambda model, x: model(x).sum(), torch.randn(4, 8)
-'''
+"""
 
 #: A forward pass in MLIR: loss = sum((x w)^2).
 FORWARD = """

@@ -114,8 +114,12 @@ def test_command_lines_that_mean_nothing(
     assert code in (1, 2) and message in error
 
 
-def test_an_error_in_the_users_file_names_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, "broken.py", "import torch\n\n\ndef program():\n    return torch.zeros(2) + missing\n")
+def test_an_error_in_the_users_file_names_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(
+        tmp_path, "broken.py", "import torch\n\n\ndef program():\n    return torch.zeros(2) + missing\n"
+    )
     code, error = fails(capsys, "run", path, "--nproc", "1")
     assert code == 1 and f"{path}:5" in error and "missing" in error
 
@@ -125,7 +129,9 @@ def test_mlir_has_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert code == 2 and "Python program" in error
 
 
-def test_an_unforeseen_error_is_one_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unforeseen_error_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("rhino.cli.plan.plan_program", lambda options: 1 // 0)
     code, error = fails(capsys, "plan", "x.py")
     assert code == 1 and "ZeroDivisionError" in error and "RHINO_DEBUG=1" in error
