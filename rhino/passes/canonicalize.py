@@ -210,4 +210,3 @@ RULES: dict[type[Operation], Rule] = {
     s.ReverseOp: _reverse,
     ReduceOp: _reduce,
 }
-

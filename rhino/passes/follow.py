@@ -21,13 +21,14 @@ from xdsl.ir import Operation, SSAValue
 
 from rhino.dialects import signature
 from rhino.dialects.dist import ReshardOp
-from rhino.dialects.dist.layouts import argument_layouts, layouts_of, result_layouts
+from rhino.dialects.dist.layouts import argument_layouts, layout_error, layouts_of, result_layouts
 from rhino.dialects.hlo.base import HloOp
 from rhino.ir import types
-from rhino.ir.errors import LayoutError, ProgramError
+from rhino.ir.errors import ProgramError
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.rule import Placement, Rule, Split
+from rhino.ir.verify import op_error
 
 Factor = tuple[str, int]  # name, period inside it
 
@@ -111,9 +112,7 @@ def _node(op: Operation, mesh: Mesh) -> _Node:
     if isinstance(op, ReshardOp):
         raise ProgramError("the module is already placed: it has a dist.reshard")
     if not isinstance(op, HloOp) or op.regions:
-        raise ProgramError(
-            f"{op.name} cannot be placed", remedy="run `inline-composites` first" if op.regions else None
-        )
+        raise op_error(op, "cannot be placed", "run `inline-composites` first" if op.regions else None)
     return _Node(op, op.rule(), layouts_of(op, mesh))
 
 
@@ -209,10 +208,10 @@ def _settle(node: _Node, have: Mapping[SSAValue, Layout], mesh: Mesh) -> Placeme
     if node.pin is None or placement.results != node.pin:
         placement = _carry_partials(node, placement, have)
     if node.pin is not None and placement.results != node.pin:
-        raise LayoutError(
-            f"{op.name} cannot yield its pinned layout",
-            where=op.name,
-            remedy="pin a layout that the op's sharding rule can produce, or remove the pin",
+        raise layout_error(
+            op,
+            "cannot yield its pinned layout",
+            "pin a layout that the op's sharding rule can produce, or remove the pin",
         )
     return placement
 

@@ -24,7 +24,7 @@ from xdsl.passes import ModulePass
 
 from rhino.dialects import signature
 from rhino.dialects.dist import MeshOp, ReshardOp
-from rhino.dialects.dist.layouts import set_argument_layouts, set_layouts, set_result_layouts
+from rhino.dialects.dist.layouts import layout_error, set_argument_layouts, set_layouts, set_result_layouts
 from rhino.dialects.dist.mesh import mesh_op_of
 from rhino.dialects.hlo.base import HloOp
 from rhino.ir import types
@@ -33,6 +33,7 @@ from rhino.ir.layout import Layout
 from rhino.ir.mesh import Mesh
 from rhino.ir.reshard import reshard_steps
 from rhino.ir.rule import Placement
+from rhino.ir.verify import op_error
 
 
 @dataclass(frozen=True)
@@ -112,19 +113,17 @@ def _write_layouts(
     if len(arguments) != len(func.args):
         raise ProgramError(f"@main has {len(func.args)} arguments, but {len(arguments)} layouts were given")
     for arg, layout in zip(func.args, arguments, strict=True):
-        _check(f"argument {arg.index}", types.shape_of(arg), layout)
+        _check(func, f"argument {arg.index}", types.shape_of(arg), layout)
     set_argument_layouts(func, arguments, mesh)
     have: dict[SSAValue, Layout] = dict(zip(func.args, arguments, strict=True))
     for op in ops:
         if not isinstance(op, HloOp) or op.regions:
-            raise ProgramError(
-                f"{op.name} cannot be placed", remedy="run `inline-composites` first" if op.regions else None
-            )
+            raise op_error(op, "cannot be placed", "run `inline-composites` first" if op.regions else None)
         placement = placements.get(op)
         if placement is None or len(placement.results) != len(op.results):
-            raise ProgramError(f"no placement was given for {op.name}")
+            raise op_error(op, "no placement was given for it")
         for i, (result, layout) in enumerate(zip(op.results, placement.results, strict=True)):
-            _check(f"{op.name}: result {i}", types.shape_of(result), layout)
+            _check(op, f"result {i}", types.shape_of(result), layout)
             have[result] = layout
         set_layouts(op, placement.results, mesh)
     return have
@@ -147,9 +146,8 @@ def _insert_reshards(
         if have[value] == want:
             return value
         if (value, want) not in made:
-            where = f"{user.name}: operand {index}"
-            _check(where, types.shape_of(value), want)
-            _check_reachable(where, value, have[value], want, mesh)
+            _check(user, f"operand {index}", types.shape_of(value), want)
+            _check_reachable(user, f"operand {index}", value, have[value], want, mesh)
             reshard = ReshardOp.make(value, want, mesh)
             reshard.location = user.location
             reshard.result.name_hint = value.name_hint
@@ -181,13 +179,15 @@ def _local(value: SSAValue, layout: Layout) -> int:
     return math.prod(layout.local_shape(types.shape_of(value)))
 
 
-def _check(where: str, shape: tuple[int, ...], layout: Layout) -> None:
+def _check(op: Operation, what: str, shape: tuple[int, ...], layout: Layout) -> None:
     if (why := layout.error(shape)) is not None:
-        raise LayoutError(why, where=where)
+        raise layout_error(op, f"{what}: {why}")
 
 
-def _check_reachable(where: str, value: SSAValue, have: Layout, want: Layout, mesh: Mesh) -> None:
+def _check_reachable(
+    op: Operation, what: str, value: SSAValue, have: Layout, want: Layout, mesh: Mesh
+) -> None:
     try:
         reshard_steps(types.shape_of(value), have, want, mesh)
     except LayoutError as error:
-        raise LayoutError(error.message, where=where, remedy=error.remedy) from None
+        raise layout_error(op, f"{what}: {error.message}", error.remedy) from None

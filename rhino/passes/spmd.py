@@ -13,29 +13,36 @@ global types.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
 
 from rhino.dialects import signature
 from rhino.dialects.builder import Builder
 from rhino.dialects.dist import LayoutAttr, ReshardOp
-from rhino.dialects.dist.layouts import GLOBAL_TYPE, read_layouts, result_layouts, with_attribute
+from rhino.dialects.dist.layouts import (
+    GLOBAL_TYPE,
+    LAYOUT,
+    layout_error,
+    read_layouts,
+    result_layouts,
+    with_attribute,
+)
 from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.dist.steps import emit_steps
 from rhino.dialects.hlo.base import HloOp, Localizer
 from rhino.ir import types
-from rhino.ir.errors import LayoutError, ProgramError
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.reshard import reshard_steps
 from rhino.ir.text import show_location
+from rhino.ir.verify import op_error
 
 
 @dataclass(frozen=True)
@@ -74,12 +81,13 @@ def spmd(module: ModuleOp) -> None:
     ret = signature.return_of(func)
     layouts = read_layouts(func, mesh)
     returned = result_layouts(func, mesh)
+    names = signature.results(func)
     for i, (value, layout) in enumerate(zip(ret.operands, returned, strict=True)):
         if layout is not None and layouts[value] != layout:
-            raise LayoutError(
-                f"the returned value has layout {_show(value, layouts[value], mesh)}, "
-                f"but the function says {_show(value, layout, mesh)}",
-                where=f"result {i} of @main",
+            raise layout_error(
+                ret,
+                f"operand {i} has layout {_show(value, layouts[value], mesh)}, "
+                f"but @main promises {_show(value, layout, mesh)}",
             )
     old = func.body.block
     block = Block(arg_types=[_local_type(arg, layouts[arg]) for arg in old.args])
@@ -91,7 +99,7 @@ def spmd(module: ModuleOp) -> None:
     for op in old.ops:
         with builder.at(op.location):
             if isinstance(op, ReshardOp):
-                outs: Sequence[SSAValue] = [_reshard(builder, op, values[op.x], layouts, mesh)]
+                outs: Sequence[SSAValue] = [_reshard(builder, op, values[op.x], layouts, mesh, names)]
             elif isinstance(op, ReturnOp):
                 builder.insert(ReturnOp(*(values[v] for v in op.operands)))
                 continue
@@ -117,39 +125,57 @@ def _localize(
     mesh: Mesh,
 ) -> Sequence[SSAValue]:
     if not isinstance(op, HloOp) or op.regions:
-        raise ProgramError(
-            f"{op.name} has no local form",
-            remedy="run `inline-composites` before `place`" if op.regions else None,
-        )
+        remedy = "run `inline-composites` before `place`" if op.regions else None
+        raise op_error(op, "has no local form", remedy)
     operands = tuple(layouts[v] for v in op.operands)
     results = tuple(layouts[v] for v in op.results)
     if (why := op.rule().admits(operands, results)) is not None:
-        raise LayoutError(why, where=op.name)
+        raise layout_error(op, why)
     local = tuple(_local_type(v, layout) for v, layout in zip(op.results, results, strict=True))
+    last = builder.point.block.last_op
     context = Localizer(builder, mesh, operands, results, local)
-    return op.localize(context, [values[v] for v in op.operands])
+    outs = op.localize(context, [values[v] for v in op.operands])
+    kept = {key: value for key, value in op.attributes.items() if key != LAYOUT}
+    if kept:
+        _mark(builder.point.block.first_op if last is None else last.next_op, type(op), kept)
+    return outs
+
+
+def _mark(op: Operation | None, kind: type[Operation], attributes: Mapping[str, Attribute]) -> None:
+    """Give the discardable attributes of an op to the ops of its kind that stand for it, from `op` on."""
+    while op is not None:
+        if isinstance(op, kind):
+            op.attributes.update(attributes)
+        op = op.next_op
 
 
 def _reshard(
-    builder: Builder, op: ReshardOp, value: SSAValue, layouts: dict[SSAValue, Layout], mesh: Mesh
+    builder: Builder,
+    op: ReshardOp,
+    value: SSAValue,
+    layouts: dict[SSAValue, Layout],
+    mesh: Mesh,
+    names: Sequence[signature.Slot],
 ) -> SSAValue:
     before, after = layouts[op.x], layouts[op.result]
     shape = types.shape_of(op.x)
     steps = reshard_steps(shape, before, after, mesh)
-    reason = f"reshard {_show(op.x, before, mesh)} -> {_show(op.x, after, mesh)} for {_consumer(op)}"
+    change = f"{_show(op.x, before, mesh)} -> {_show(op.x, after, mesh)}".replace('"', "")
+    reason = f"reshard {change} for {_consumer(op, names)}"
     return emit_steps(builder, value, steps, mesh, reason)
 
 
-def _consumer(op: ReshardOp) -> str:
+def _consumer(op: ReshardOp, names: Sequence[signature.Slot]) -> str:
     """The first user of a reshard and where it comes from in the user's program."""
-    users = [use.operation for use in op.result.uses]
-    if not users:
+    uses = list(op.result.uses)
+    if not uses:
         return "nothing"
-    user = users[0]
-    name = "the result" if isinstance(user, ReturnOp) else user.name
+    more = f" and {len(uses) - 1} more" if len(uses) > 1 else ""
+    user, index = uses[0].operation, uses[0].index
+    if isinstance(user, ReturnOp):
+        return f"result {names[index].name or index}{more}"
     place = show_location(user.location)
-    more = f" and {len(users) - 1} more" if len(users) > 1 else ""
-    return f"{name} at {place}{more}" if place else f"{name}{more}"
+    return f"{user.name} at {place}{more}" if place else f"{user.name}{more}"
 
 
 def _show(value: SSAValue, layout: Layout, mesh: Mesh) -> str:
@@ -177,7 +203,5 @@ def _keep_global(func: FuncOp, returned: Sequence[Layout], mesh: Mesh) -> None:
         signature.results(func), signature.return_of(func).operands, returned, strict=True
     ):
         layout_attr = LayoutAttr.of(layout, types.shape_of(value), mesh)
-        slots.append(
-            with_attribute(with_attribute(slot, "dist.layout", layout_attr), GLOBAL_TYPE, value.type)
-        )
+        slots.append(with_attribute(with_attribute(slot, LAYOUT, layout_attr), GLOBAL_TYPE, value.type))
     signature.set_results(func, slots)

@@ -1,6 +1,6 @@
 """widen-floats: compute everything in f64, so that two ways to compute one thing can be compared closely.
 
-    %y = hlo.exp %x : tensor<4xbf16>        becomes        %y = hlo.exp %x : tensor<4xf64>
+%y = hlo.exp %x : tensor<4xbf16>        becomes        %y = hlo.exp %x : tensor<4xf64>
 """
 
 from __future__ import annotations

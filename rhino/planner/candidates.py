@@ -91,13 +91,17 @@ def discover(graph: Graph) -> Options:
         cuts[index][cut] = None
         for value, mark in _images(node, cut):
             extent = graph.values[value].shape[mark[0]]
-            if mark[1] == extent or mark in marks[value]:
+            if mark[1] == extent or mark in marks[value] or graph.follows(value):
                 continue
             marks[value].add(mark)
             todo += _followers(graph, value, mark)
     partial = _partials(graph)
     nodes = [
-        (REPLICATED, *sorted(cuts[i], key=lambda c: (node.kind.rule.factors.index(c.factor), -c.period)), *partial[i])
+        (
+            REPLICATED,
+            *sorted(cuts[i], key=lambda c: (node.kind.rule.factors.index(c.factor), -c.period)),
+            *partial[i],
+        )
         for i, node in enumerate(graph.nodes)
     ]
     arguments = [
@@ -131,7 +135,7 @@ def _followers(graph: Graph, value: int, mark: Mark) -> list[tuple[int, Cut]]:
     """The cuts of the ops around a value that agree with a digit of it."""
     out = []
     at = graph.values[value]
-    if at.producer is not None and not graph.nodes[at.producer].free:
+    if at.producer is not None:
         rule = graph.nodes[at.producer].kind.rule
         out += [(at.producer, cut) for cut in cut_of(rule, rule.results[at.port], mark)]
     for user, position in at.uses:
@@ -187,11 +191,12 @@ def _groups(graph: Graph, node: Node) -> list[Through]:
 
 
 def _scalar(graph: Graph, value: int) -> bool:
-    producer = graph.values[value].producer
-    return not graph.values[value].shape or (producer is not None and graph.nodes[producer].free)
+    return not graph.values[value].shape or graph.follows(value)
 
 
-def candidates(rule: Rule, choices: Sequence[Sequence[Choice]], axes: Sequence[AxisRef]) -> tuple[Candidate, ...]:
+def candidates(
+    rule: Rule, choices: Sequence[Sequence[Choice]], axes: Sequence[AxisRef]
+) -> tuple[Candidate, ...]:
     """All placements of an op whose choices for ``axes[i]`` are ``choices[i]``; those that do not divide are left out."""
     found: dict[Placement, Candidate] = {}
     for combination in itertools.product(*choices):

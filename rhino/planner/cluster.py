@@ -105,7 +105,9 @@ class Cluster:
 def kinds() -> tuple[str, ...]:
     """Names of all kinds of devices that ship with a data file."""
     folder = resources.files("rhino.planner") / "hardware"
-    return tuple(sorted(entry.name[:-5].upper() for entry in folder.iterdir() if entry.name.endswith(".toml")))
+    return tuple(
+        sorted(entry.name[:-5].upper() for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    )
 
 
 @cache
@@ -113,7 +115,9 @@ def hardware(name: str) -> Hardware:
     """The data file of one kind of device. Raises UsageError listing the known kinds when there is none."""
     path = resources.files("rhino.planner") / "hardware" / f"{name.lower()}.toml"
     if not path.is_file():
-        raise UsageError(f"no data about devices of kind '{name}'", remedy=f"known kinds: {', '.join(kinds())}")
+        raise UsageError(
+            f"no data about devices of kind '{name}'", remedy=f"known kinds: {', '.join(kinds())}"
+        )
     return read_hardware(path.read_text(encoding="utf-8"))
 
 
@@ -136,7 +140,9 @@ def read_hardware(text: str) -> Hardware:
             outer=outer,
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"malformed hardware file: {error!r}", remedy="see rhino/planner/hardware/h100.toml") from error
+        raise UsageError(
+            f"malformed hardware file: {error!r}", remedy="see rhino/planner/hardware/h100.toml"
+        ) from error
 
 
 def _figure(entry: Mapping[str, Any], sources: Mapping[str, str]) -> float:

@@ -111,7 +111,9 @@ class Communication:
         return (step.kind, *self.spread(step.axes), size)
 
 
-def _canonical(shape: Sequence[int], a: Layout, b: Layout) -> tuple[tuple[tuple[int, ...], Layout, Layout], int]:
+def _canonical(
+    shape: Sequence[int], a: Layout, b: Layout
+) -> tuple[tuple[tuple[int, ...], Layout, Layout], int]:
     """The smallest tensor that is resharded in the same way, and how many elements stand for one of its own.
 
     A dimension no digit cuts only makes every piece larger, and so does a common divisor of a dimension's

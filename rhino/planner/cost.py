@@ -30,8 +30,14 @@ def op_time(hardware: Hardware, kind: Kind, placement: Placement, shards: int) -
         return 0.0
     element = types.element_name(kind.results[0].element_type)
     rates = hardware.flops
-    rate = rates.get(element, rates["f32"]) if kind.name in COMPUTE else rates["f64" if element == "f64" else "f32"]
-    return hardware.launch + max(kind.flops / shards / rate, traffic(kind, placement) / hardware.memory_bandwidth)
+    rate = (
+        rates.get(element, rates["f32"])
+        if kind.name in COMPUTE
+        else rates["f64" if element == "f64" else "f32"]
+    )
+    return hardware.launch + max(
+        kind.flops / shards / rate, traffic(kind, placement) / hardware.memory_bandwidth
+    )
 
 
 def traffic(kind: Kind, placement: Placement) -> float:

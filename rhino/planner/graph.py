@@ -83,6 +83,11 @@ class Graph:
     results: list[Slot]
     returned: list[int]
 
+    def follows(self, value: int) -> bool:
+        """Whether a value is made by an op that follows its users: it ties no two of them together."""
+        producer = self.values[value].producer
+        return producer is not None and self.nodes[producer].free
+
     def argument_of(self, name: str) -> int | None:
         """Index of the argument called `name`."""
         for i, slot in enumerate(self.arguments):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
@@ -92,6 +91,3 @@ def _insert(reshard: ReshardOp, ssa: SSAValue, transfer: Transfer, users: list[O
         first = ssa.owner.first_op
         assert first is not None
         ssa.owner.insert_op_before(reshard, first)
-
-
-

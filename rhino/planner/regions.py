@@ -44,7 +44,9 @@ def regions(graph: Graph, options: Options) -> list[int]:
         pointwise(node) and not any(isinstance(c, Through) for c in choices)
         for node, choices in zip(graph.nodes, options.nodes, strict=True)
     ]
-    for value in graph.values:
+    for index, value in enumerate(graph.values):
+        if graph.follows(index):
+            continue
         members = [user for user, _ in value.uses if able[user]]
         if value.producer is not None and able[value.producer]:
             members.append(value.producer)

@@ -184,7 +184,11 @@ class Search:
 
     def run(self, mesh: Mesh | None) -> Outcome:
         """Search all meshes (or one), and all templates. Raises PlanError when nothing fits."""
-        joint = [mesh] if mesh is not None else [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
+        joint = (
+            [mesh]
+            if mesh is not None
+            else [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
+        )
         found: list[Found] = []
         for candidate in joint:
             self.progress(f"mesh {candidate}")
@@ -198,7 +202,9 @@ class Search:
             except PlanError as error:
                 templates[name] = error.message
         known = [t for t in templates.values() if isinstance(t, Found)]
-        wide = [m for m in ([mesh] if mesh is not None else meshes(self.cluster, 3)) if len(m.axes) > JOINT_AXES]
+        wide = [
+            m for m in ([mesh] if mesh is not None else meshes(self.cluster, 3)) if len(m.axes) > JOINT_AXES
+        ]
         for candidate in wide:
             self.progress(f"mesh {candidate}")
             found += refine(self, candidate, [*found, *known])

@@ -72,7 +72,9 @@ class Workshop:
         self._spreads: dict[tuple[tuple[Layout, ...], bytes], Spread] = {}
         self._sets: dict[tuple[int, tuple[tuple[Choice, ...], ...]], tuple[Kind, CandidateSet]] = {}
         self._arguments: dict[tuple[tuple[int, ...], tuple[tuple[Mark | None, ...], ...]], Spread] = {}
-        self._pairs: dict[tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], np.ndarray] = {}
+        self._pairs: dict[
+            tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], np.ndarray
+        ] = {}
         self._tables: dict[tuple[tuple[int, ...], int, int, int], np.ndarray] = {}
 
     def spread(self, layouts: Sequence[Layout]) -> Spread:
@@ -91,7 +93,9 @@ class Workshop:
             made = CandidateSet(
                 found,
                 np.array(times),
-                tuple(self.spread([c.placement.operands[i] for c in found]) for i in range(len(kind.operands))),
+                tuple(
+                    self.spread([c.placement.operands[i] for c in found]) for i in range(len(kind.operands))
+                ),
                 tuple(self.spread([c.placement.results[i] for c in found]) for i in range(len(kind.results))),
             )
             self._sets[key] = kind, made  # the kind is kept alive: its identity is the key
@@ -145,7 +149,9 @@ class Space:
     arguments: list[Spread]
 
 
-def build_space(graph: Graph, options: Options, shop: Workshop, restriction: Restriction | None = None) -> Space:
+def build_space(
+    graph: Graph, options: Options, shop: Workshop, restriction: Restriction | None = None
+) -> Space:
     """The plan space of a program on the workshop's mesh, narrowed by a restriction."""
     sets: list[CandidateSet | None] = []
     for i, (node, choices) in enumerate(zip(graph.nodes, options.nodes, strict=True)):

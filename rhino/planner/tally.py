@@ -51,7 +51,9 @@ class Item:
 
 
 def tally(
-    items: Sequence[Item], arguments: Sequence[tuple[int, int, bool]], results: Sequence[tuple[int, int | None]]
+    items: Sequence[Item],
+    arguments: Sequence[tuple[int, int, bool]],
+    results: Sequence[tuple[int, int | None]],
 ) -> PlanCost:
     """Cost of a list of items.
 
@@ -66,7 +68,9 @@ def tally(
 
 
 def peak_memory(
-    items: Sequence[Item], arguments: Sequence[tuple[int, int, bool]], results: Sequence[tuple[int, int | None]]
+    items: Sequence[Item],
+    arguments: Sequence[tuple[int, int, bool]],
+    results: Sequence[tuple[int, int | None]],
 ) -> int:
     """The liveness sweep of `tally`, in bytes."""
     end = len(items)

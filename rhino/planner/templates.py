@@ -48,7 +48,7 @@ def reach(graph: Graph, seeds: Iterable[tuple[int, Mark]]) -> Reach:
     todo = list(seeds)
     while todo:
         value, mark = todo.pop()
-        if mark in values[value]:
+        if mark in values[value] or graph.follows(value):
             continue
         values[value].add(mark)
         at = graph.values[value]
@@ -58,11 +58,13 @@ def reach(graph: Graph, seeds: Iterable[tuple[int, Mark]]) -> Reach:
         for index, dims in around:
             node = graph.nodes[index]
             for cut in cut_of(node.kind.rule, dims, mark):
-                if node.free or cut in nodes[index]:
+                if cut in nodes[index]:
                     continue
                 nodes[index].add(cut)
                 sides = zip(
-                    (*node.operands, *node.results), (*node.kind.rule.operands, *node.kind.rule.results), strict=True
+                    (*node.operands, *node.results),
+                    (*node.kind.rule.operands, *node.kind.rule.results),
+                    strict=True,
                 )
                 for other, own in sides:
                     if (where := node.kind.rule.locate(own, cut.factor)) is not None:
@@ -72,9 +74,7 @@ def reach(graph: Graph, seeds: Iterable[tuple[int, Mark]]) -> Reach:
 
 def inputs(graph: Graph) -> list[int]:
     """Arguments with the role ``input`` and at least one dimension."""
-    return [
-        i for i, slot in enumerate(graph.arguments) if slot.role == "input" and graph.values[i].shape
-    ]
+    return [i for i, slot in enumerate(graph.arguments) if slot.role == "input" and graph.values[i].shape]
 
 
 def batch_inputs(graph: Graph) -> list[int]:
@@ -115,7 +115,9 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
     if name == "dp":
         return Restriction(_batch_only(graph, of_batch), _stored_whole(graph, of_batch))
     if name == "zero3":
-        return Restriction(_batch_first(graph, of_batch), _stored_in_pieces(graph, of_batch), _most_pieces(graph))
+        return Restriction(
+            _batch_first(graph, of_batch), _stored_in_pieces(graph, of_batch), _most_pieces(graph)
+        )
     if name != "megatron":
         raise PlanError(f"no template '{name}'", remedy=f"templates are {', '.join(TEMPLATES)}")
     every = reach(

@@ -92,7 +92,9 @@ def norm(b: Builder, x: SSAValue, gain: SSAValue) -> SSAValue:
     square = b.reduce(b.mul(x, x), [len(shape) - 1], "sum")
     scale = b.rsqrt(b.add(b.mul(square, b.full_like(square, 1.0 / shape[-1])), b.full_like(square, 1e-5)))
     lead = range(len(shape) - 1)
-    return b.mul(b.mul(x, b.broadcast_in_dim(scale, shape, lead)), b.broadcast_in_dim(gain, shape, [len(shape) - 1]))
+    return b.mul(
+        b.mul(x, b.broadcast_in_dim(scale, shape, lead)), b.broadcast_in_dim(gain, shape, [len(shape) - 1])
+    )
 
 
 def softmax(b: Builder, x: SSAValue) -> SSAValue:

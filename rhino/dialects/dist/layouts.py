@@ -18,9 +18,10 @@ from rhino.dialects.dist.attributes import LayoutAttr
 from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.dist.reshard import ReshardOp
 from rhino.ir import types
-from rhino.ir.errors import ProgramError
+from rhino.ir.errors import LayoutError, ProgramError
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import Mesh
+from rhino.ir.text import show_location
 
 LAYOUT = "dist.layout"
 GLOBAL_TYPE = "dist.global_type"
@@ -122,6 +123,11 @@ def set_result_layouts(func: FuncOp, layouts: Sequence[Layout], mesh: Mesh) -> N
         for slot, (shape, layout) in zip(signature.results(func), values, strict=True)
     ]
     signature.set_results(func, slots)
+
+
+def layout_error(op: Operation, message: str, remedy: str | None = None) -> LayoutError:
+    """An error about the layouts of an op: its location if known, its name in front of the message."""
+    return LayoutError(f"{op.name}: {message}", where=show_location(op.location), remedy=remedy)
 
 
 def with_attribute(slot: signature.Slot, key: str, value: Attribute) -> signature.Slot:

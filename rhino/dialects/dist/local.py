@@ -225,7 +225,9 @@ class CollectiveOp(LocalOp, ABC):
         printer.print_string(" over ")
         print_axes(printer, self.axes_attr.data)
         self.print_tail(printer)
-        notes: dict[str, Attribute] = {k: v for k, v in self.properties.items() if k in ("reason", "bytes")}
+        notes: dict[str, Attribute] = {
+            key: self.properties[key] for key in ("reason", "bytes") if key in self.properties
+        }
         printer.print_op_attributes({**notes, **self.attributes})
         printer.print_string(" : ")
         printer.print_attribute(self.x.type)

@@ -50,7 +50,9 @@ class Core:
     def lower(self) -> float:
         """Best lower bound so far, made safe against rounding."""
         value = float(self.state[0])
-        return value - _SAFETY * max(abs(value), float(self.best_price @ self.net.room) if len(self.price) else 0.0)
+        return value - _SAFETY * max(
+            abs(value), float(self.best_price @ self.net.room) if len(self.price) else 0.0
+        )
 
     def ascend(self, count: int, upper: float, warm: int = 30) -> None:
         """``count`` rounds of message passing and price steps towards ``upper``."""
@@ -97,7 +99,19 @@ class Core:
         base -= paid + _SAFETY * (abs(base) + paid)
         unary = n.unary.copy()
         gone = dual.fix(
-            n.uoff, theta, unary, n.eu, n.ev, n.eoff, n.table, self.moff, msg, self.aoff, self.adj, base, upper
+            n.uoff,
+            theta,
+            unary,
+            n.eu,
+            n.ev,
+            n.eoff,
+            n.table,
+            self.moff,
+            msg,
+            self.aoff,
+            self.adj,
+            base,
+            upper,
         )
         return unary, int(gone)
 

@@ -20,7 +20,18 @@ from .network import F, I
 
 @njit(cache=True, nogil=True)
 def sweep(
-    uoff: I, theta: F, eu: I, ev: I, eoff: I, table: F, moff: I, msg: F, aoff: I, adj: I, arg: I, reverse: bool
+    uoff: I,
+    theta: F,
+    eu: I,
+    ev: I,
+    eoff: I,
+    table: F,
+    moff: I,
+    msg: F,
+    aoff: I,
+    adj: I,
+    arg: I,
+    reverse: bool,
 ) -> float:
     """One pass in node order (or backwards), in place; returns L(M, p) without the room term.
 

@@ -41,7 +41,13 @@ def knapsack(net: Network, t: int) -> Knapsack:
 
 
 def prove(
-    net: Network, price: F, upper: float, *, seconds: float | None, backtracks: int | None = None, seed: int = 1
+    net: Network,
+    price: F,
+    upper: float,
+    *,
+    seconds: float | None,
+    backtracks: int | None = None,
+    seed: int = 1,
 ) -> Proof:
     """Find an optimum of ``net`` cheaper than ``upper``, or prove there is none, within the limits."""
     began = time.perf_counter()

@@ -75,9 +75,7 @@ def propagate(uoff: I, unary: F, eu: I, ev: I, eoff: I, table: F, aoff: I, adj: 
 
 
 @njit(cache=True, nogil=True)
-def _differences(
-    j: int, uoff: I, unary: F, eu: I, eoff: I, ev: I, table: F, e: int, out: F
-) -> None:
+def _differences(j: int, uoff: I, unary: F, eu: I, eoff: I, ev: I, table: F, e: int, out: F) -> None:
     """``out[s, s'] = max_q (T[q, s] - T[q, s'])`` over the living strategies q across edge ``e``."""
     kj = uoff[j + 1] - uoff[j]
     first = eu[e] == j

@@ -203,7 +203,9 @@ def search(
                 e = via[y]
                 low = np.inf
                 for s in range(k):
-                    v = val[o + s] + (table[eoff[e] + s * kp + q] if eu[e] == i else table[eoff[e] + q * k + s])
+                    v = val[o + s] + (
+                        table[eoff[e] + s * kp + q] if eu[e] == i else table[eoff[e] + q * k + s]
+                    )
                     if v < low or (v == low and s == x[i]):
                         low = v
                         pick = s

@@ -76,7 +76,18 @@ def _filter(net: Network, memory: bool) -> None:
         raise _why_empty(net, memory)
     coff = offsets(np.bincount(net.cnode, minlength=net.n))
     gone = dominate(
-        net.uoff, net.unary, net.eu, net.ev, net.eoff, net.table, aoff, adj, coff, net.cuoff, net.cuse, _DOMINANCE_WORK
+        net.uoff,
+        net.unary,
+        net.eu,
+        net.ev,
+        net.eoff,
+        net.table,
+        aoff,
+        adj,
+        coff,
+        net.cuoff,
+        net.cuse,
+        _DOMINANCE_WORK,
     )
     if gone:
         propagate(net.uoff, net.unary, net.eu, net.ev, net.eoff, net.table, aoff, adj)
@@ -98,7 +109,13 @@ def _round(net: Network, growth: int) -> tuple[Network, float, Stage, bool]:
     chead[owns] = for_node[:-1][owns]
     if c > 1:
         cnext[:-1] = np.where(net.cnode[1:] == net.cnode[:-1], np.arange(1, c), -1)
-    unary, eu, ev, eoff, cuoff = net.unary.copy(), net.eu.copy(), net.ev.copy(), net.eoff.copy(), net.cuoff.copy()
+    unary, eu, ev, eoff, cuoff = (
+        net.unary.copy(),
+        net.eu.copy(),
+        net.ev.copy(),
+        net.eoff.copy(),
+        net.cuoff.copy(),
+    )
     alive, ealive = np.ones(n, dtype=np.int64), np.ones(m, dtype=np.int64)
     steps, args = np.empty((n, 4), dtype=np.int64), np.empty(len(pool), dtype=np.int64)
     code, nsteps, constant = _contract.contract(
@@ -139,7 +156,9 @@ def _round(net: Network, growth: int) -> tuple[Network, float, Stage, bool]:
         koff, unary[flat], neu, nev, neoff, table,
         cnode, net.cstart[corder], net.cend[corder], ncuoff, cuse, net.room,
     )  # fmt: skip
-    stage = Stage(n, kept, keep, koff, steps[:nsteps].copy(), args[: _args_used(steps, nsteps, sizes)].copy(), sizes)
+    stage = Stage(
+        n, kept, keep, koff, steps[:nsteps].copy(), args[: _args_used(steps, nsteps, sizes)].copy(), sizes
+    )
     return new, constant, stage, code == _contract.FULL
 
 
@@ -148,7 +167,6 @@ def _args_used(steps: I, count: int, size: I) -> int:
         return 0
     _, a, b, o = steps[count - 1]
     return int(o + (size[a] if a >= 0 else 1) * (size[b] if b >= 0 else 1))
-
 
 
 def reduce_network(net: Network, *, growth: int = 64, rounds: int = 8) -> Reduction:

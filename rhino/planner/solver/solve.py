@@ -16,7 +16,7 @@ import numpy as np
 
 from .core import Core
 from .exact import prove
-from .network import F, I, Network, flatten
+from .network import I, Network, flatten
 from .problem import Infeasible, Problem, Solution, evaluate
 from .reduce import Reduction, reduce_network
 from .walk import Walker
@@ -204,7 +204,9 @@ def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | No
                     core.ascend(100, _goal(run, core))
                     for walker in walkers:
                         walker.reset()
-                if len(core.net.table) <= _SMALL and len(core.net.table) < 0.8 * max(tried, 1) or tried == 0:
+                if (
+                    len(core.net.table) <= _SMALL and len(core.net.table) < 0.8 * max(tried, 1)
+                ) or tried == 0:
                     tried = len(core.net.table)
                     if tried <= _SMALL:
                         run.prove(core, _BACKTRACKS)
@@ -259,11 +261,13 @@ def solve(
             raise
         run.complete = True  # nothing but the warm start is left
     if run.best is None:
-        what = "memory: no assignment within the limit" if problem.has_memory else "costs: no allowed assignment"
+        what = (
+            "memory: no assignment within the limit" if problem.has_memory else "costs: no allowed assignment"
+        )
         raise Infeasible(f"{what} was found in the time given (none is proven not to exist)")
     cost, peak = evaluate(problem, run.best.tolist())
     lower = cost if run.complete else min(run.lower, cost)
     return Solution(
-        tuple(int(s) for s in run.best), cost, lower, peak, run.complete or run.closed() and run.gap == 0.0,
+        tuple(int(s) for s in run.best), cost, lower, peak, run.complete or (run.closed() and run.gap == 0.0),
         time.perf_counter() - run.began, run.iteration,
     )  # fmt: skip

@@ -102,7 +102,9 @@ def minimise(
             wcsp.makeEnumeratedVariableVec(len(group), f"k{k}_", 0, int(k) - 1)
             ids = order[group]
             costs = qu[uoff[ids][:, None] + np.arange(k)[None, :]]
-            wcsp.postUnaryVecConstraints(np.arange(count, count + len(group)), np.ascontiguousarray(costs), False)
+            wcsp.postUnaryVecConstraints(
+                np.arange(count, count + len(group)), np.ascontiguousarray(costs), False
+            )
             count += len(group)
         if m:
             key = sizes[eu] * (int(sizes.max()) + 1) + sizes[ev]
@@ -112,7 +114,9 @@ def minimise(
                 ki, kj = int(sizes[eu[ids[0]]]), int(sizes[ev[ids[0]]])
                 costs = qt[eoff[ids][:, None] + np.arange(ki * kj)[None, :]].reshape(len(ids), ki, kj)
                 scope = np.stack([place[eu[ids]], place[ev[ids]]], axis=1)
-                wcsp.postMultBinaryVecConstraints(np.ascontiguousarray(scope), np.ascontiguousarray(costs), False)
+                wcsp.postMultBinaryVecConstraints(
+                    np.ascontiguousarray(scope), np.ascontiguousarray(costs), False
+                )
         for nodes, weights, room in knapsacks:
             words = [str(-room)]
             for i, w in zip(nodes, weights, strict=True):

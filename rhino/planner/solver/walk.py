@@ -43,7 +43,14 @@ class Walker:
         self.age += 1
         self.rounds += 1
         last, best, feasible = core.search(
-            self.x, at, self.seed * 7919 + self.rounds, 3000, limit=300, hot=hot, cold=hot * cool, boost=self.boost
+            self.x,
+            at,
+            self.seed * 7919 + self.rounds,
+            3000,
+            limit=300,
+            hot=hot,
+            cold=hot * cool,
+            boost=self.boost,
         )
         self.x = last
         return best if feasible else None

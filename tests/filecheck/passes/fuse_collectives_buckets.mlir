@@ -1,0 +1,36 @@
+// RUN: rhino-opt %s -p fuse-collectives --verify-equivalence | filecheck %s
+// RUN: rhino-opt %s -p 'fuse-collectives{bytes=64}' --verify-equivalence | filecheck %s --check-prefix=SMALL
+// RUN: rhino-opt %s -p 'fuse-collectives{bytes=0}' | filecheck %s --check-prefix=NONE
+
+// Three gradient-like sums become one over a flat buffer where the last of them stood. %early is used before the
+// next one exists and stays alone.
+// CHECK-LABEL: func.func @main
+// CHECK: %early = dist.all_reduce sum %x
+// CHECK-NOT: dist.all_reduce
+// CHECK: %[[F:.*]] = hlo.concatenate %[[A:.*]], %[[B:.*]], %[[C:.*]] dim 0
+// CHECK-NEXT: %[[S:.*]] = dist.all_reduce sum %[[F]] over ["a"] {reason = "combines 3: one; two; three", bytes = 144 : i64} : tensor<18xf64>
+// CHECK-NEXT: hlo.slice %[[S]] start [0] limit [4]
+// CHECK-NOT: dist.
+// CHECK: func.return
+
+// With 64 bytes there is room for the first two.
+// SMALL: %early = dist.all_reduce sum %x
+// SMALL: dist.all_reduce sum %{{.*}} over ["a"] {reason = "combines 2: one; two", bytes = 64 : i64} : tensor<8xf64>
+// SMALL: dist.all_reduce sum %{{.*}} over ["a"] {reason = "three", bytes = 80 : i64}
+
+// NONE-COUNT-4: dist.all_reduce
+dist.mesh @mesh = <["a"=2]>
+func.func @main(%x: tensor<4xf64> {dist.layout = #dist.layout<[{}] partial {"a": sum}>, dist.global_type = tensor<4xf64>},
+                %y: tensor<2x5xf64> {dist.layout = #dist.layout<[{}, {}] partial {"a": sum}>, dist.global_type = tensor<2x5xf64>})
+    -> (tensor<4xf64> {dist.layout = #dist.layout<[{}]>, dist.global_type = tensor<4xf64>}, tensor<4xf64> {dist.layout = #dist.layout<[{}]>, dist.global_type = tensor<4xf64>}, tensor<2x5xf64> {dist.layout = #dist.layout<[{}, {}]>, dist.global_type = tensor<2x5xf64>}) {
+  %early = dist.all_reduce sum %x over ["a"] {reason = "early", bytes = 32} : tensor<4xf64>
+  %s = hlo.mul %early, %early : tensor<4xf64>
+  %p = hlo.negate %x : tensor<4xf64>
+  %g1 = dist.all_reduce sum %p over ["a"] {reason = "one", bytes = 32} : tensor<4xf64>
+  %q = hlo.add %x, %x : tensor<4xf64>
+  %g2 = dist.all_reduce sum %q over ["a"] {reason = "two", bytes = 32} : tensor<4xf64>
+  %g3 = dist.all_reduce sum %y over ["a"] {reason = "three", bytes = 80} : tensor<2x5xf64>
+  %u1 = hlo.mul %g1, %s : tensor<4xf64>
+  %u2 = hlo.sub %g2, %s : tensor<4xf64>
+  func.return %u1, %u2, %g3 : tensor<4xf64>, tensor<4xf64>, tensor<2x5xf64>
+}
