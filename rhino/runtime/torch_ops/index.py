@@ -123,7 +123,7 @@ def _gather(op: Operation, ctx: Context) -> TensorFunction:
         def take(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
             index = _scalars(ix, indices).clamp(0, last)
             picked = x.index_select(d, index.reshape(-1))
-            return picked.reshape(*x.shape[:d], *index.shape, *x.shape[d + 1 :]).permute(order)
+            return picked.reshape((*x.shape[:d], *index.shape, *x.shape[d + 1 :])).permute(order)
 
         return take
     if _is_along(ix):
