@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -52,6 +53,10 @@ class RunOptions:
             raise UsageError(f"no kernels '{self.kernels}'", remedy="use torch or triton")
         if self.timeout_s <= 0:
             raise UsageError(f"--timeout is {self.timeout_s}", remedy="give a number of seconds above 0")
+        if self.kernels == "triton" and importlib.util.find_spec("triton") is None:
+            raise UsageError(
+                "--kernels triton needs triton", remedy="install it: pip install 'rhino[triton]'"
+            )
         if not Path(self.program).is_file():
             raise UsageError(f"no program file '{self.program}'")
 
@@ -122,6 +127,7 @@ def _rank(options: RunOptions) -> None:
 
     with join_world(timedelta(seconds=options.timeout_s)) as world:
         first = world.rank == 0
+        _require_kernels(options, world)
         request = _for_world(options.request, world)
         with phase("loading the program", quiet=not first):
             source = load(options.program, options.dtype)
@@ -135,6 +141,18 @@ def _rank(options: RunOptions) -> None:
         world.barrier()
         if first:
             _write(options, record)
+
+
+def _require_kernels(options: RunOptions, world: World) -> None:
+    """Raise UsageError when generated kernels were asked for and cannot run here."""
+    if options.kernels == "triton" and world.device.type != "cuda":
+        from rhino.kernels.launch import interpreted
+
+        if not interpreted():
+            raise UsageError(
+                "--kernels triton needs a CUDA GPU for every rank",
+                remedy="set TRITON_INTERPRET=1 to run the kernels in Triton's interpreter (slow), or use torch",
+            )
 
 
 def _for_world(request: Request, world: World) -> Request:
