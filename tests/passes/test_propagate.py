@@ -107,7 +107,7 @@ def test_a_pinned_partial_splits_what_is_reduced():
     text = PARTIALS.replace(pin('[{}, {"a"}]'), "").replace(
         "dims [1] :", 'dims [1] {dist.layout = [#dist.layout<[{}] partial {"b": sum}>]} :', 1
     )
-    decided, ops, _ = decide(text)
+    _, ops, _ = decide(text)
     assert ops["s"].operands == (Layout.block((8, 8), [(1, B)]),)
 
 
