@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rhino.ir.errors import UsageError
 from rhino.kernels import emit, matmul, module
 from rhino.kernels.region import KernelSpec
 
@@ -85,9 +87,19 @@ def _matmul_launch(
 def compile_kernel(spec: KernelSpec) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """A function from input tensors to output tensors that launches the generated kernel.
 
-    Needs triton, and a CUDA device or ``TRITON_INTERPRET=1``. Inputs must be contiguous on one device.
+    Raises UsageError where kernels cannot run: without triton, or without a GPU and without ``TRITON_INTERPRET=1``.
     """
     import torch
+
+    if importlib.util.find_spec("triton") is None:
+        raise UsageError(
+            "generated kernels need triton", remedy="pip install 'rhino[triton]', or use torch kernels"
+        )
+    if not interpreted() and not torch.cuda.is_available():
+        raise UsageError(
+            "generated kernels need a GPU",
+            remedy="set TRITON_INTERPRET=1 to run them on the CPU (slow), or use --kernels torch",
+        )
 
     from rhino.kernels import interpreter
 

@@ -208,3 +208,18 @@ def test_random_elementwise_and_row_programs(data: st.DataObject) -> None:
     got = run(module, args, triton=True)
     for a, e in zip(got, want, strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-4)
+
+
+def test_kernels_without_a_gpu_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    from rhino.ir.errors import UsageError
+    from rhino.kernels.launch import compile_kernel
+    from rhino.kernels.region import Buffer, KernelSpec, Load, Store
+
+    x, y = Buffer("in0", (8,), "f32"), Buffer("out0", (8,), "f32")
+    spec = KernelSpec("pointwise", (8,), 0, (x, y), (Load("v", x, (1,), False), Store(y, "v", False)))
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    with pytest.raises(UsageError, match="TRITON_INTERPRET=1"):
+        compile_kernel(spec)
