@@ -162,14 +162,14 @@ def _check_diagnostics(
     expected = []
     for number, line in enumerate(text.split("\n"), 1):
         for match in _EXPECTED.finditer(line):
-            offset = {"above": -1, "below": 1}.get(match[1] or "")
-            expected.append((number + (int(match[1] or 0) if offset is None else offset), match[2]))
+            offset = {"above": "-1", "below": "+1"}.get(match[1] or "+0", match[1] or "+0")
+            expected.append((number + int(offset), match[2]))
     try:
         _process(text, name, passes, options)
     except RhinoError as error:
         place = re.match(rf"{re.escape(name)}:(\d+)", error.where or "")
-        line = int(place[1]) if place else None
-        if any(want in error.message and line in (None, at) for at, want in expected):
+        failed_at = int(place[1]) if place else None
+        if any(want in error.message and failed_at in (None, at) for at, want in expected):
             return
         raise ProgramError(
             f"unexpected error: {error.message}",

@@ -404,8 +404,8 @@ def print_module(module: Operation, debug: bool = False, *, generic: bool = Fals
 def show_location(location: Attribute) -> str | None:
     """Short text of a location for messages (``file:line:col``, a name), or None if unknown."""
     if isinstance(location, FileLineColLoc):
-        place = f"{location.filename.data}:{location.line.data}"
-        return f"{place}:{location.column.data}" if location.column.data else place  # 0: the column is not known
+        column = f":{location.column.data}" if location.column.data else ""  # 0: it is not known
+        return f"{location.filename.data}:{location.line.data}{column}"
     if isinstance(location, NameLoc):
         inner = show_location(location.location)
         return f"{location.desc.data} ({inner})" if inner else location.desc.data

@@ -70,4 +70,3 @@ def check_global(module: ModuleOp) -> None:
         for name in op.attributes:
             if name.startswith("dist."):
                 raise op_error(op, f"carries {name} in a global program", "remove the attribute")
-

@@ -45,7 +45,7 @@ def constant_text(array: np.ndarray) -> str:
     return f"func.func @main() -> {type} {{\n  %0 = hlo.constant {literal} : {type}\n  func.return %0 : {type}\n}}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(arrays())
 def test_literals_keep_every_bit(array):
     module = parse_module(constant_text(array))
@@ -175,7 +175,7 @@ _PIECES = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_mutated_text_gives_a_rhino_error_or_a_module(data):
     text = PROGRAM
