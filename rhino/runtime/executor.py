@@ -11,6 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from rhino.ir.errors import RhinoError, UnsupportedError
 from rhino.ir.text import show_location
+from rhino.runtime.reuse import into, reusable_operand
 from rhino.runtime.torch_ops import TABLE, Context, TensorFunction
 
 
@@ -80,9 +81,11 @@ def _compile(block: Block, context: Context) -> Executable:
     last_use = _last_uses(body, last, number)
     calls = []
     for i, op in enumerate(body):
+        dying = {v for v in op.operands if number[v] in last_use.get(i, ())}
+        place = reusable_operand(op, dying)
         calls.append(
             Call(
-                _lower(op, context),
+                _lower(op, context) if place is None else into(op, place),
                 tuple(number[o] for o in op.operands),
                 tuple(number[r] for r in op.results),
                 last_use.get(i, ()),

@@ -122,3 +122,23 @@ TABLE: dict[str, Lowering] = {
     "hlo.select": plain(torch.where),
     "hlo.convert": _convert,
 }
+
+#: Functions of floating-point operands that can write their result into a given tensor (``out=``), an operand too.
+INTO: dict[str, TensorFunction] = {
+    "hlo.negate": torch.neg,
+    "hlo.abs": torch.abs,
+    "hlo.exp": torch.exp,
+    "hlo.log": torch.log,
+    "hlo.sqrt": torch.sqrt,
+    "hlo.rsqrt": torch.rsqrt,
+    "hlo.tanh": torch.tanh,
+    "hlo.logistic": torch.sigmoid,
+    "hlo.erf": torch.erf,
+    "hlo.add": torch.add,
+    "hlo.sub": torch.sub,
+    "hlo.mul": torch.mul,
+    "hlo.div": torch.div,
+    "hlo.pow": torch.pow,
+    "hlo.maximum": torch.maximum,
+    "hlo.minimum": torch.minimum,
+}
