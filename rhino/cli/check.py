@@ -135,8 +135,8 @@ def check_source(source: Source, request: Request, mode: str = "float64") -> Rep
     exact = mode == "integer" and request.file is None
     with phase("capturing and differentiating"):
         step = step_of(forward_of(source), SGD(lr=1.0) if exact else source.optimizer)
-    with phase("planning"):
-        plan = make_plan(step, request)
+    with phase("planning") as bar:
+        plan = make_plan(step, request, bar.tell)
     local = local_program(plan.module)
     report = Report(mode, plan.mesh.size, str(plan.mesh))
     _distributed(source, step, local, report)

@@ -40,8 +40,8 @@ def plan_program(options: PlanOptions) -> None:
         forward = forward_of(source)
     with phase("differentiating"):
         step = step_of(forward, source.optimizer)
-    with phase("planning"):
-        plan = make_plan(step, options.request)
+    with phase("planning") as bar:
+        plan = make_plan(step, options.request, bar.tell)
     facts = plan.to_json()
     if options.output is not None:
         text = print_module(plan.module, debug=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,15 +97,18 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
-def make_plan(step: ModuleOp, request: Request) -> Plan:
-    """Plan a training step as asked, or read the plan file. Raises PlanError when there is no such plan."""
+def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] | None = None) -> Plan:
+    """Plan a training step as asked, or read the plan file. Raises PlanError when there is no such plan.
+
+    `progress` is told what is being worked on.
+    """
     from rhino.planner import plan, read_plan
 
     cluster, mesh = request.resolve()
     limit = parse_size(request.memory_limit) if request.memory_limit is not None else None
     if request.file is not None:
         return read_plan(request.file, step, cluster)
-    return plan(step, cluster, mesh=mesh, template=request.template, memory_limit=limit)
+    return plan(step, cluster, mesh=mesh, template=request.template, memory_limit=limit, progress=progress)
 
 
 def local_program(placed: ModuleOp) -> ModuleOp:

@@ -22,10 +22,20 @@ class Phase:
         self.title = title
         self.total = total
         self.done = 0
+        self.detail = ""
         self.stream = stream
 
     def advance(self, count: int = 1) -> None:
         self.done += count
+
+    def tell(self, detail: str) -> None:
+        """Say what is being worked on."""
+        self.detail = detail
+
+    @property
+    def text(self) -> str:
+        """The title, and what is being worked on."""
+        return f"{self.title}: {self.detail}" if self.detail else self.title
 
 
 def terminal() -> TextIO | None:
@@ -61,7 +71,7 @@ def _say(current: Phase, stop: threading.Event) -> None:
         return
     while True:
         share = f" {current.done}/{current.total}" if current.total else ""
-        print(f"{current.title} ...{share}", file=sys.stderr, flush=True)
+        print(f"{current.text} ...{share}", file=sys.stderr, flush=True)
         if stop.wait(10.0):
             return
 
@@ -85,4 +95,4 @@ def _draw(current: Phase, stop: threading.Event) -> None:
     ) as bar:
         task = bar.add_task(current.title, total=current.total)
         while not stop.wait(0.1):
-            bar.update(task, completed=current.done)
+            bar.update(task, completed=current.done, description=current.text)

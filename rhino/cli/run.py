@@ -174,8 +174,8 @@ def _prepare(source: Source, request: Request, ranks: int) -> str:
     if ranks == 1:
         request.resolve()
         return json.dumps({"module": print_module(step, debug=True), "plan": "single", "mesh": ""})
-    with phase("planning"):
-        plan = make_plan(step, request)
+    with phase("planning") as bar:
+        plan = make_plan(step, request, bar.tell)
     with phase("lowering"):
         module = local_program(plan.module)
     return json.dumps(

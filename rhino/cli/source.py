@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from rhino.dialects import signature
 from rhino.dialects.text import load_module
-from rhino.ir.errors import UsageError
+from rhino.ir.errors import ProgramError, UsageError
 from rhino.ir.optimizers import AdamW, Optimizer
 from rhino.ir.verify import check_global
 
@@ -67,6 +68,7 @@ def load(path: str, dtype: str | None = None) -> Source:
             )
         module = load_module(path)
         check_global(module)
+        _name_arguments(module, path)
         return Source(path, module=module)
     if suffix != ".py":
         raise UsageError(f"'{path}' is neither a .py nor a .mlir file")
@@ -77,6 +79,22 @@ def load(path: str, dtype: str | None = None) -> Source:
     torch.manual_seed(SEED)
     program = load_program(path)
     return Source(path, program=program if dtype is None else convert(program, dtype))
+
+
+def _name_arguments(module: ModuleOp, path: str) -> None:
+    """Call nameless arguments of `@main` ``arg0``, ``arg1``, ... and take those without a role for inputs.
+
+    Raises ProgramError when two arguments have one name.
+    """
+    func = signature.main_of(module)
+    slots = [
+        replace(slot, name=slot.name or f"arg{i}", role=slot.role or "input")
+        for i, slot in enumerate(signature.arguments(func))
+    ]
+    for name, count in Counter(slot.name for slot in slots).items():
+        if count > 1:
+            raise ProgramError(f"{count} arguments of @main have the name '{name}'", where=path)
+    signature.set_arguments(func, slots)
 
 
 def convert(program: Program, dtype: str) -> Program:

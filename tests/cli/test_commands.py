@@ -173,3 +173,17 @@ def test_relative_error() -> None:
     assert relative_error(nan, nan, 1.0) == 0.0
     assert relative_error(one, nan, 1.0) == float("inf")
     assert relative_error(one.astype(np.float32), one, 1.0) == float("inf")
+
+
+def test_arguments_without_names_are_inputs(tmp_path: Path) -> None:
+    text = (
+        "func.func @main(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>) -> (tensor<8x4xf32>) {\n"
+        "  %z = hlo.add %x, %y : tensor<8x4xf32>\n  func.return %z : tensor<8x4xf32>\n}\n"
+    )
+    path = write(tmp_path, "add.mlir", text)
+    succeeds("check", path, "--nproc", "2")
+    succeeds("run", path, "--nproc", "1", "--steps", "1")
+    twice = FORWARD.replace('rhino.name = "x"', 'rhino.name = "w"')
+    with pytest.raises(SystemExit) as done:
+        main(["check", write(tmp_path, "twice.mlir", twice), "--nproc", "2"])
+    assert done.value.code == 1
