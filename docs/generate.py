@@ -4,8 +4,9 @@
     python docs/generate.py --check    # name what is stale, exit code 1
 
 In `tutorial.md` every ```sh and ```python block is run, in order, in one empty folder that has `examples/` in it,
-unless `<!-- not run -->` stands before it. A block between `<!-- output -->` and the next fence is replaced by what
-the block above it printed; `<!-- output of FILE -->` by a file that it wrote.
+unless `<!-- not run -->` (or the marker of one of the README's two commands) stands before it. A block after
+`<!-- output -->` is replaced by what the block above it printed, after `<!-- output of FILE -->` by a file that it
+wrote.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Block:
 
 
 _BLOCK = re.compile(
-    r"(?P<skip><!-- not run -->\n)?^```(?P<language>sh|python)\n(?P<text>.*?)^```\n"
+    r"(?P<skip><!-- (?:not run|run|test) -->\n)?^```(?P<language>sh|python)\n(?P<text>.*?)^```\n"
     r"(?:\n?<!-- output(?: of (?P<file>\S+))? -->\n```\w*\n(?P<shown>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -95,7 +96,7 @@ def run_python(text: str, names: dict[str, object]) -> str:
     """Run a ```python block in the scope of those before it; returns what it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(text, "<example>", "exec"), names)
+        exec(compile(text, "<example>", "exec", dont_inherit=True), names)
     return out.getvalue()
 
 
