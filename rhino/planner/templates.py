@@ -2,13 +2,14 @@
 
 Each template narrows the plan space, and the same network picks the best plan in what is left:
 
-* ``dp``: the batch is split over all devices; parameters, buffers and optimizer states are replicated.
+* ``dp``: the batch is split over all devices, in the inputs and in every op that it reaches, even where copies of
+  the work on every device would cost less; parameters, buffers and optimizer states are replicated.
 * ``zero3``: as dp, but parameters and states are stored in as many pieces as their shape allows.
 * ``megatron``: over the ``tp`` axis every matrix product with a parameter splits that parameter in place, by column
   or by row, and neither batch nor tokens are split; over the other axes as dp.
 
-The batch is the leading dimension of the inputs. What it reaches is followed through the ops' sharding rules: an op
-that sees it may be split along it, and over data-parallel axes along nothing else.
+The batch is the leading dimension of the inputs. What it reaches is followed through the ops' sharding rules: over
+data-parallel axes an op that sees it is split along it, and along nothing else.
 """
 
 from __future__ import annotations
@@ -111,12 +112,12 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
             f"a batch of {batch} cannot be divided over {pieces} devices",
             remedy=f"use a batch that is a multiple of {pieces}, or fewer devices for data parallelism",
         )
-    of_batch = reach(graph, [(i, (0, batch)) for i in batch_inputs(graph)])
+    of_batch = _divisible(reach(graph, [(i, (0, batch)) for i in batch_inputs(graph)]), pieces)
     if name == "dp":
-        return Restriction(_batch_only(graph, of_batch), _stored_whole(graph, of_batch))
+        return Restriction(_batch_only(of_batch), _stored_whole(graph, of_batch))
     if name == "zero3":
         return Restriction(
-            _batch_first(graph, of_batch), _stored_in_pieces(graph, of_batch), _most_pieces(graph)
+            _batch_first(graph, of_batch), _stored_in_pieces(graph, of_batch), _most_pieces(graph), (data,)
         )
     if name != "megatron":
         raise PlanError(f"no template '{name}'", remedy=f"templates are {', '.join(TEMPLATES)}")
@@ -129,7 +130,7 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
             f"no matrix product has a parameter that can be divided over {mesh}",
             remedy="tensor parallelism needs a dimension of a weight that the tensor axis divides",
         )
-    dp_choices, dp_marks = _batch_only(graph, of_batch), _stored_whole(graph, of_batch)
+    dp_choices, dp_marks = _batch_only(of_batch), _stored_whole(graph, of_batch)
 
     def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
         if axis not in tensor:
@@ -143,25 +144,34 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
             return dp_marks(index, axis, known)
         return tuple(m for m in known if m not in every.values[index])
 
-    return Restriction(choices, marks)
+    return Restriction(choices, marks, together=(data,))
 
 
 Choices = Callable[[int, int, tuple[Choice, ...]], tuple[Choice, ...]]
 Marks = Callable[[int, int, tuple[Mark | None, ...]], tuple[Mark | None, ...]]
 
 
-def _batch_only(graph: Graph, of_batch: Reach) -> Choices:
-    """Ops are split along the batch or not at all."""
+def _divisible(found: Reach, pieces: int) -> Reach:
+    """What can be cut in so many pieces: all data-parallel axes together take one digit."""
+    return Reach(
+        tuple(frozenset(c for c in cuts if c.period % pieces == 0) for cuts in found.nodes),
+        tuple(frozenset(m for m in marks if m[1] % pieces == 0) for marks in found.values),
+    )
+
+
+def _batch_only(of_batch: Reach) -> Choices:
+    """Ops that the batch reaches are split along it, others are not split."""
 
     def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
-        return tuple(c for c in known if not isinstance(c, Cut) or c in of_batch.nodes[index])
+        split = tuple(c for c in known if isinstance(c, Cut) and c in of_batch.nodes[index])
+        return split or tuple(c for c in known if not isinstance(c, Cut))
 
     return choices
 
 
 def _batch_first(graph: Graph, of_batch: Reach) -> Choices:
     """As `_batch_only`, but ops the batch does not reach and that are no matrix products are free."""
-    only = _batch_only(graph, of_batch)
+    only = _batch_only(of_batch)
 
     def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
         if of_batch.nodes[index] or graph.nodes[index].kind.name in COMPUTE:
@@ -172,12 +182,12 @@ def _batch_first(graph: Graph, of_batch: Reach) -> Choices:
 
 
 def _stored_whole(graph: Graph, of_batch: Reach) -> Marks:
-    """Inputs may be split along the batch, every other argument is replicated."""
+    """Inputs are split along the batch if they have it, every other argument is replicated."""
 
     def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
         if graph.arguments[index].role != "input":
             return (None,)
-        return tuple(m for m in known if m is None or m in of_batch.values[index])
+        return tuple(m for m in known if m is not None and m in of_batch.values[index]) or (None,)
 
     return marks
 
