@@ -25,7 +25,7 @@ from rhino.ir.mesh import Mesh
 from rhino.ir.text import print_module
 
 LIMIT = 2.0**44
-EXTENTS = (1, 2, 3, 4, 6, 8, 12)
+EXTENTS = (2, 1, 3, 4, 6, 8, 12, 4, 8)
 MAX_ELEMENTS = 144
 MESHES = ("a=2", "a=3", "a=4", "a=8", "a=6", "a=2,b=2", "a=2,b=3", "a=4,b=2", "a=2,b=2,c=2", "a=3,b=2")
 
@@ -94,8 +94,10 @@ class Maker:
 
     def shape(self, low: int = 0, high: int = 3) -> tuple[int, ...]:
         out: list[int] = []
+        if low == 0 and self.integer(0, 5):
+            low = min(1, high)  # scalars have nothing to split
         for _ in range(self.integer(low, max(low, high))):
-            out.append(self.pick([e for e in EXTENTS if e * math.prod(out) <= MAX_ELEMENTS]))
+            out.append(self.pick([e for e in EXTENTS if e * math.prod(out) <= MAX_ELEMENTS] or [1]))
         return tuple(out)
 
     def argument(self, shape: Sequence[int], element: Attribute, low: int = -3, high: int = 3) -> SSAValue:
@@ -211,8 +213,8 @@ class Maker:
         x = self.value("f64", "i64", "i1", rank=1)
         start, limit, strides = [], [], []
         for extent in types.shape_of(x):
-            whole = self.integer(0, 2) == 0
-            unit = 1 if whole else self.pick([d for d in range(1, extent + 1) if extent % d == 0])
+            whole = self.integer(0, 3) == 0
+            unit = 1 if whole else self.pick(divisors(extent))
             start.append(0 if whole else unit * self.integer(0, extent // unit - 1))
             limit.append(
                 extent if whole else start[-1] + unit * self.integer(1, (extent - start[-1]) // unit)
@@ -514,12 +516,13 @@ def meshes() -> st.SearchStrategy[Mesh]:
 
 
 @st.composite
-def programs(draw: Callable, families: Sequence[Sequence[str]] = (ALL, LINEAR), max_ops: int = 9) -> Program:
-    """Programs of up to `max_ops` steps (a step may be more than one op) that return their last values."""
+def programs(draw: Callable, families: Sequence[Sequence[str]] = (ALL, LINEAR), max_ops: int = 12) -> Program:
+    """Programs of about `max_ops` steps at most (a step may be more than one op) that return their last values."""
     block = Block()
     maker = Maker(draw, block, Builder(InsertPoint.at_end(block)))
     ops = draw(st.sampled_from(families))
-    for _ in range(draw(st.integers(1, max_ops))):
+    # A sum of small numbers is rarely small, and still shrinks.
+    for _ in range(1 + sum(draw(st.integers(0, max_ops // 3)) for _ in range(3))):
         getattr(maker, draw(st.sampled_from(ops)))()
     unused = [v for v in maker.bounds if not v.uses and v.owner is not block]
     returned = unused[-3:] or list(maker.bounds)[-1:]
