@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from hloprog import build
 from localcheck import check_local
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.ir import types
+from rhino.ir.layout import Layout
+from rhino.ir.mesh import Mesh
 
 RNG = np.random.default_rng(0)
 
@@ -52,6 +55,16 @@ def test_compare_select_convert():
     check_local(lambda b, x: b.convert(x, types.F64), [x.astype(np.float32)], limit=24)
     check_local(lambda b, x: b.convert(x, types.F32), [x], limit=24)
     check_local(lambda b, x: b.convert(x, types.I64), [integers((4, 6), np.int8)], limit=24)
+
+
+@pytest.mark.parametrize("wide, passes", [(types.I8, True), (types.I32, False)])
+def test_partial_integer_sums_wrap_before_they_are_widened(wide, passes):
+    # 100 + 100 wraps to -56; widened first, the parts would add up to 200.
+    module = build(lambda b, x: b.convert(x, wide), [types.tensor((4,), types.I8)])
+    rule = next(op for op in module.walk() if op.name == "hlo.convert").rule()
+    (atom,) = Mesh.parse("2").atoms
+    partial = Layout.replicated(1).with_partial(atom, "sum")
+    assert isinstance(rule.forward([partial]), str) is not passes
 
 
 @pytest.mark.parametrize("shape, dim", [((24,), 0), ((12, 4), 0), ((4, 12), 1), ((2, 12, 2), 1)])

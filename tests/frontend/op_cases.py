@@ -44,6 +44,7 @@ POINTWISE: tuple[Case, ...] = (
     case("logarithms", lambda x: [x.log(), x.log2(), x.log10(), x.log1p()], positive(9)),
     case("square_roots", lambda x: [x.sqrt(), x.rsqrt(), x.reciprocal()], positive(9)),
     case("trigonometric", lambda x: [x.sin(), x.cos(), x.tan(), x.asin(), x.acos(), x.atan()], unit(9)),
+    case("sinh_near_zero", lambda x: x.sinh() * 1e4, values(1e-4, -2e-3, 0.0)),
     case("hyperbolic", lambda x: [x.asinh(), (x + 2).acosh(), x.atanh()], unit(9)),
     case("atan2", torch.atan2, normal(9), normal(9)),
     case("error_functions", lambda x: [torch.erf(x), torch.erfc(x)], normal(9)),
@@ -173,6 +174,7 @@ LINEAR: tuple[Case, ...] = (
 
 ACTIVATION: tuple[Case, ...] = (
     case("relu", lambda x: [F.relu(x), F.relu(x * 0), F.relu6(x * 4)], normal(9)),
+    case("relu_nan", lambda x: F.relu(x), values(float("nan"), -1.0, 0.0, 2.0)),
     case("gelu", lambda x: [F.gelu(x), F.gelu(x, approximate="tanh")], normal(9)),
     case("silu", lambda x: [F.silu(x), F.mish(x), torch.sigmoid(x), F.logsigmoid(x)], normal(9)),
     case("leaky", lambda x: [F.leaky_relu(x, 0.1), F.elu(x), F.elu(x, 0.7), F.selu(x)], normal(9)),

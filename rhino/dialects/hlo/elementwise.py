@@ -173,7 +173,9 @@ class ConvertOp(HloOp):
         # A partial passes only if no element is rounded: the sum of rounded parts is not the rounded sum.
         exact = types.widens(source, target)
         carries = {kind: ((0,),) for kind in ("max", "min")} if exact else {}
-        return elementwise_rule([shape], shape, ((0,),) if exact else (), carries)
+        # Integers wrap: in a wider type, parts whose sum wrapped would add up to something else.
+        sums = exact and (types.is_float(source) or source == target)
+        return elementwise_rule([shape], shape, ((0,),) if sums else (), carries)
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         dtype = types.numpy_dtype(self.element_type)

@@ -15,9 +15,9 @@ from rhino.ir import types
 
 
 def relu(c: OpContext, x: SSAValue) -> SSAValue:
-    """A select rather than a maximum: torch's gradient at zero is zero."""
+    """A select rather than a maximum: torch's gradient at zero is zero. NaN stays NaN."""
     zero = c.full(0, x)
-    return c.b.select(c.b.compare(x, zero, "gt"), x, zero)
+    return c.b.select(c.b.compare(x, zero, "le"), zero, x)
 
 
 def gelu(c: OpContext, x: SSAValue, *, approximate: str = "none") -> SSAValue:

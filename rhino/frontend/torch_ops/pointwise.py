@@ -214,14 +214,17 @@ def exp2(c: OpContext, x: SSAValue) -> SSAValue:
     return c.convert(c.b.exp(c.b.mul(wide_x, c.full(math.log(2), wide_x))), c.element)
 
 
-def _hyperbolic(sign: int) -> Handler:
-    def handler(c: OpContext, x: SSAValue) -> SSAValue:
-        b, y = c.b, c.widened(c.convert(x, c.element))
-        up, down = b.exp(y), b.exp(b.negate(y))
-        both = b.add(up, down) if sign > 0 else b.sub(up, down)
-        return c.convert(b.mul(both, c.full(0.5, both)), c.element)
+def cosh(c: OpContext, x: SSAValue) -> SSAValue:
+    b, y = c.b, c.widened(c.convert(x, c.element))
+    both = b.add(b.exp(y), b.exp(b.negate(y)))
+    return c.convert(b.mul(both, c.full(0.5, both)), c.element)
 
-    return handler
+
+def sinh(c: OpContext, x: SSAValue) -> SSAValue:
+    """(expm1(x) - expm1(-x)) / 2: the difference of two exponentials would lose all digits near zero."""
+    b, y = c.b, c.widened(c.convert(x, c.element))
+    both = b.sub(b.expm1(y), b.expm1(b.negate(y)))
+    return c.convert(b.mul(both, c.full(0.5, both)), c.element)
 
 
 def atan(c: OpContext, x: SSAValue) -> SSAValue:
@@ -417,8 +420,8 @@ ATEN: dict[str, Handler] = {
     "aten.asinh.default": asinh,
     "aten.acosh.default": acosh,
     "aten.atanh.default": atanh,
-    "aten.sinh.default": _hyperbolic(-1),
-    "aten.cosh.default": _hyperbolic(1),
+    "aten.sinh.default": sinh,
+    "aten.cosh.default": cosh,
     "aten.tanh.default": _unary(Builder.tanh),
     "aten.sigmoid.default": sigmoid,
     "aten.erf.default": _unary(Builder.erf),
