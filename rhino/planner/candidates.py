@@ -195,11 +195,19 @@ def _scalar(graph: Graph, value: int) -> bool:
 
 
 def candidates(
-    rule: Rule, choices: Sequence[Sequence[Choice]], axes: Sequence[AxisRef]
+    rule: Rule,
+    choices: Sequence[Sequence[Choice]],
+    axes: Sequence[AxisRef],
+    together: Sequence[Sequence[int]] = (),
 ) -> tuple[Candidate, ...]:
-    """All placements of an op whose choices for ``axes[i]`` are ``choices[i]``; those that do not divide are left out."""
+    """All placements of an op whose choices for ``axes[i]`` are ``choices[i]``, but for those that do not divide.
+
+    Axes whose positions stand `together` make the same choice.
+    """
     found: dict[Placement, Candidate] = {}
     for combination in itertools.product(*choices):
+        if any(len({combination[i] for i in group}) > 1 for group in together):
+            continue
         splits = _splits(rule, combination, axes)
         if splits is None:
             continue

@@ -16,6 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef, Mesh
@@ -24,6 +27,18 @@ from rhino.planner.cluster import Cluster
 
 #: One step with the bytes of its local operand at item size 1: (kind, members per node, nodes, bytes).
 Move = tuple[str, int, int, float]
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of all pairs of two lists of layouts: step i belongs to pair ``pair[i]`` and is ``moves[move[i]]``."""
+
+    shape: tuple[int, int]
+    moves: tuple[Move, ...]
+    pair: np.ndarray
+    move: np.ndarray
+    barred: np.ndarray
+    """Pairs that nothing leads along."""
 
 
 class Communication:
@@ -35,6 +50,7 @@ class Communication:
         self._spread: dict[tuple[AxisRef, ...], tuple[int, int]] = {}
         self._moves: dict[object, tuple[Move, ...]] = {}
         self._times: dict[Move, float] = {}
+        self._steps: dict[object, _Steps] = {}
 
     def spread(self, axes: tuple[AxisRef, ...]) -> tuple[int, int]:
         """``(members per node, nodes)`` of the groups on `axes` (the fullest node, the first group)."""
@@ -50,17 +66,61 @@ class Communication:
 
     def reshard_time(self, shape: tuple[int, ...], itemsize: int, a: Layout, b: Layout) -> float:
         """Time to take a tensor from layout `a` to `b`; infinite when nothing leads there (to a new partial)."""
-        if a == b:
-            return 0.0
-        if b.partial and not set(b.partial) <= set(a.partial):
+        moves = self._reshard(shape, a, b)
+        if moves is None:
             return math.inf
+        return sum(self.time(kind, g, k, size * itemsize) for kind, g, k, size in moves)
+
+    def reshard_times(
+        self, shape: tuple[int, ...], itemsize: int, a: Sequence[Layout], b: Sequence[Layout]
+    ) -> np.ndarray:
+        """`reshard_time` from every layout of `a` to every one of `b`: a table of shape ``(len(a), len(b))``."""
+        units = [
+            math.gcd(extent, *(period // axis.size for layout in (*a, *b) for axis, period in layout.dims[dim]))
+            for dim, extent in enumerate(shape)
+        ]
+        small = tuple(extent // unit for extent, unit in zip(shape, units, strict=True))
+        sources, targets = (tuple(_shrink(layout, units) for layout in side) for side in (a, b))
+        key = small, sources, targets
+        if key not in self._steps:
+            self._steps[key] = self._all_steps(small, sources, targets)
+        steps, scale = self._steps[key], math.prod(units) * itemsize
+        times = np.array([self.time(kind, g, k, size * scale) for kind, g, k, size in steps.moves])
+        rows, columns = steps.shape
+        table = np.bincount(steps.pair, weights=times[steps.move] if len(times) else None, minlength=rows * columns)
+        table = table.astype(np.float64)
+        table[steps.barred] = math.inf
+        return table.reshape(rows, columns)
+
+    def _all_steps(self, shape: tuple[int, ...], a: Sequence[Layout], b: Sequence[Layout]) -> _Steps:
+        moves: dict[Move, int] = {}
+        pair, move, barred = [], [], []
+        for i, source in enumerate(a):
+            for j, target in enumerate(b):
+                found = self._reshard(shape, source, target)
+                at = i * len(b) + j
+                if found is None:
+                    barred.append(at)
+                    continue
+                for one in found:
+                    pair.append(at)
+                    move.append(moves.setdefault(one, len(moves)))
+        arrays = (np.array(x, dtype=np.int64) for x in (pair, move, barred))
+        return _Steps((len(a), len(b)), tuple(moves), *arrays)
+
+    def _reshard(self, shape: tuple[int, ...], a: Layout, b: Layout) -> tuple[Move, ...] | None:
+        """The steps from `a` to `b` at item size 1, None when nothing leads there."""
+        if a == b:
+            return ()
+        if b.partial and not set(b.partial) <= set(a.partial):
+            return None
         key, scale = _canonical(shape, a, b)
         moves = self._moves.get(key)
         if moves is None:
             small, a, b = key
             moves = tuple(self._move(step, small) for step in reshard_steps(small, a, b, self.mesh))
             self._moves[key] = moves
-        return sum(self.time(kind, g, k, size * scale * itemsize) for kind, g, k, size in moves)
+        return tuple((kind, g, k, size * scale) for kind, g, k, size in moves)
 
     def time(self, kind: str, g: int, k: int, size: float) -> float:
         """Time of a collective on groups of `g` members on each of `k` nodes; `size`: bytes of the local operand."""
@@ -109,6 +169,17 @@ class Communication:
             crosses = any(s // per != t // per for s, t in step.pairs)
             return ("permute", 1, 2, size) if crosses else ("permute", 2, 1, size)
         return (step.kind, *self.spread(step.axes), size)
+
+
+def _shrink(layout: Layout, units: Sequence[int]) -> Layout:
+    """The layout when every dimension is counted in its unit."""
+    return Layout(
+        tuple(
+            tuple(Digit(axis, period // unit) for axis, period in digits)
+            for digits, unit in zip(layout.dims, units, strict=True)
+        ),
+        layout.partial,
+    )
 
 
 def _canonical(

@@ -40,6 +40,17 @@ def op_time(hardware: Hardware, kind: Kind, placement: Placement, shards: int) -
     )
 
 
+def least_time(hardware: Hardware, kind: Kind, devices: int) -> float:
+    """What an op takes at least, whatever its placement: work and tensors in as many pieces as there are devices."""
+    whole = Placement(
+        tuple(Layout.replicated(len(t.get_shape())) for t in kind.operands),
+        tuple(Layout.replicated(len(t.get_shape())) for t in kind.results),
+    )
+    if kind.name in VIEWS or kind.name == "hlo.constant":
+        return 0.0
+    return hardware.launch + (op_time(hardware, kind, whole, 1) - hardware.launch) / devices
+
+
 def traffic(kind: Kind, placement: Placement) -> float:
     """Bytes that an op reads and writes in one device's memory."""
     if kind.name in VIEWS:

@@ -38,6 +38,14 @@ class Demand:
     spread: Spread | None
     layout: Layout | None
 
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """What it may want."""
+        if self.spread is not None:
+            return self.spread.layouts
+        assert self.layout is not None
+        return (self.layout,)
+
 
 def result_argument(graph: Graph, result: int) -> int | None:
     """The argument whose layout a result of `@main` must have, or None when it must be replicated."""
@@ -129,7 +137,7 @@ class Network:
         if len(demands) > 1 and (self.share_arguments or at.producer is not None):
             layouts = dict.fromkeys(spread.layouts)
             for demand in demands:
-                layouts.update(dict.fromkeys(demand.spread.layouts if demand.spread else [demand.layout]))
+                layouts.update(dict.fromkeys(demand.layouts))
             hub_spread = shop.spread(list(layouts))
             hub = self._variable(np.zeros(hub_spread.size))
             self.hubs[value] = hub, hub_spread

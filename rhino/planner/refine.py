@@ -26,8 +26,8 @@ Choices = list[tuple[Choice, ...]]
 Marks = list[tuple[Mark | None, ...]]
 
 
-def refine(search: Search, mesh: Mesh, known: Sequence[Found]) -> list[Found]:
-    """Plans on `mesh` grown from those of `known` that fit it; at least one, from the replicated plan."""
+def refine(search: Search, mesh: Mesh, known: Sequence[Found]) -> Found:
+    """The best plan on `mesh` grown from the best of `known` that is a plan on it, or from the replicated one."""
     starts = [found for found in known if embedding(found.mesh, mesh) is not None]
     out: list[Found] = []
     if starts:
@@ -49,7 +49,7 @@ def refine(search: Search, mesh: Mesh, known: Sequence[Found]) -> list[Found]:
             time = found.cost.step_time_s
         if not time < before * (1 - 1e-6):
             break
-    return [search.best(out)]
+    return search.best(out)
 
 
 def embedding(coarse: Mesh, fine: Mesh) -> tuple[int, ...] | None:

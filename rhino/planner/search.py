@@ -6,6 +6,7 @@ and the answer is the minimum over all of them: it is never dearer than a templa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +14,11 @@ from rhino.ir.errors import PlanError
 from rhino.ir.mesh import Mesh
 from rhino.planner.candidates import Options, discover
 from rhino.planner.cluster import Cluster
+from rhino.planner.cost import least_time
 from rhino.planner.graph import Graph
 from rhino.planner.memory import Memory
 from rhino.planner.network import Decision, Network
-from rhino.planner.refine import refine
+from rhino.planner.refine import embedding, refine
 from rhino.planner.regions import regions
 from rhino.planner.schedule import Schedule, cost_of, schedule
 from rhino.planner.solver import Infeasible, solve
@@ -27,8 +29,8 @@ from rhino.planner.templates import TEMPLATES, template
 #: Mesh axes that one network decides jointly; more are refined one after another.
 JOINT_AXES = 2
 
-#: Iterations of the solver when memory is tight: a count, so that the plan does not depend on the clock.
-ITERATIONS = 400
+#: Rounds of the solver after its exact phase: a count, so that the plan does not depend on the clock.
+ITERATIONS = 100
 
 #: How often the network's limit is tightened when the plan that it finds needs more than it thought.
 ROUNDS = 4
@@ -98,6 +100,7 @@ class Search:
         self.progress = progress
         self.options: Options = discover(graph)
         self.regions = regions(graph, self.options)
+        self.makers_s, self.floor_s = floor_times(graph, cluster)
         self._shops: dict[Mesh, Workshop] = {}
 
     def shop(self, mesh: Mesh) -> Workshop:
@@ -130,7 +133,8 @@ class Search:
             solution = solve(network.problem, timeout=None, iterations=ITERATIONS)
         except Infeasible as error:
             raise PlanError(f"no plan on mesh {mesh}: {error}") from error
-        found = self.measure(origin, shop, network.decide(solution.assignment), solution.lower_bound / MICRO)
+        bound = solution.lower_bound / MICRO + self.makers_s
+        found = self.measure(origin, shop, network.decide(solution.assignment), bound)
         if self.fits(found):
             return found
         return self._squeeze(found, Network(space, self.regions, share_arguments=False))
@@ -184,16 +188,12 @@ class Search:
 
     def run(self, mesh: Mesh | None) -> Outcome:
         """Search all meshes (or one), and all templates. Raises PlanError when nothing fits."""
-        joint = (
-            [mesh]
-            if mesh is not None
-            else [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
-        )
+        fixed = [] if mesh is None else [mesh] if len(mesh.axes) <= JOINT_AXES else []
+        every = [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
         found: list[Found] = []
-        for candidate in joint:
+        for candidate in fixed if mesh is not None else every:
             self.progress(f"mesh {candidate}")
-            if len(candidate.axes) <= JOINT_AXES:
-                found.append(self.solve("search", candidate))
+            found.append(self.solve("search", candidate))
         templates: dict[str, Found | str] = {}
         for name in TEMPLATES:
             self.progress(f"template {name}")
@@ -202,18 +202,45 @@ class Search:
             except PlanError as error:
                 templates[name] = error.message
         known = [t for t in templates.values() if isinstance(t, Found)]
-        wide = [
-            m for m in ([mesh] if mesh is not None else meshes(self.cluster, 3)) if len(m.axes) > JOINT_AXES
-        ]
-        for candidate in wide:
-            self.progress(f"mesh {candidate}")
-            found += refine(self, candidate, [*found, *known])
-        bounds = [f.lower_bound for f in found if f.lower_bound > 0]
+        if mesh is None:
+            leader = self.best([*found, *known])
+            for candidate in meshes(self.cluster, 3):
+                if embedding(leader.mesh, candidate) is not None:
+                    self.progress(f"mesh {candidate}")
+                    found.append(refine(self, candidate, [*found, *known]))
+        elif not fixed:
+            for coarse in merged(mesh):
+                self.progress(f"mesh {coarse}")
+                known.append(self.solve("search", coarse))
+            found.append(refine(self, mesh, known))
+            known = [t for t in known if t.mesh == mesh]
+        bounds = [f.lower_bound for f in found if f.lower_bound > 0] or [self.floor_s]
         best = self.best([*found, *known])
-        bound = min(best.cost.step_time_s, min(bounds, default=0.0))
+        bound = min(best.cost.step_time_s, *bounds)
         if not self.fits(best):
             raise does_not_fit(best, self.limit)
         return Outcome(best, bound, templates)
+
+
+def floor_times(graph: Graph, cluster: Cluster) -> tuple[float, float]:
+    """Seconds that the ops which follow their users take under any plan, and seconds that all ops take: every tensor
+    and all work in as many pieces as there are devices, and no communication.
+    """
+    makers, total = [], []
+    for node in graph.nodes:
+        seconds = least_time(cluster.hardware, node.kind, cluster.size)
+        total.append(seconds)
+        if node.free and any(graph.values[v].uses or graph.values[v].returns for v in node.results):
+            makers.append(seconds)
+    return math.fsum(makers), math.fsum(total)
+
+
+def merged(mesh: Mesh) -> list[Mesh]:
+    """The meshes in which two neighbouring axes of a mesh are one."""
+    axes = mesh.axes
+    return [
+        Mesh((*axes[:i], (axes[i][0], axes[i][1] * axes[i + 1][1]), *axes[i + 2 :])) for i in range(len(axes) - 1)
+    ]
 
 
 def template_meshes(name: str, devices: int) -> list[Mesh]:

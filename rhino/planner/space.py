@@ -70,7 +70,7 @@ class Workshop:
         self.axes: tuple[AxisRef, ...] = tuple(mesh.axis(name) for name, _ in mesh.axes)
         self.communication = Communication(cluster, mesh)
         self._spreads: dict[tuple[tuple[Layout, ...], bytes], Spread] = {}
-        self._sets: dict[tuple[int, tuple[tuple[Choice, ...], ...]], tuple[Kind, CandidateSet]] = {}
+        self._sets: dict[object, tuple[Kind, CandidateSet]] = {}
         self._arguments: dict[tuple[tuple[int, ...], tuple[tuple[Mark | None, ...], ...]], Spread] = {}
         self._pairs: dict[
             tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], np.ndarray
@@ -84,11 +84,13 @@ class Workshop:
         key = tuple(place), index.tobytes()
         return self._spreads.setdefault(key, Spread(key[0], index))
 
-    def candidate_set(self, kind: Kind, choices: tuple[tuple[Choice, ...], ...]) -> CandidateSet:
-        """Candidates of an op of `kind` with ``choices[i]`` open to axis i."""
-        key = id(kind), choices
+    def candidate_set(
+        self, kind: Kind, choices: tuple[tuple[Choice, ...], ...], together: tuple[tuple[int, ...], ...] = ()
+    ) -> CandidateSet:
+        """Candidates of an op of `kind` with ``choices[i]`` open to axis i; axes `together` choose alike."""
+        key = id(kind), choices, together
         if key not in self._sets:
-            found = candidates(kind.rule, choices, self.axes)
+            found = candidates(kind.rule, choices, self.axes, together)
             times = [MICRO * op_time(self.cluster.hardware, kind, c.placement, c.shards) for c in found]
             made = CandidateSet(
                 found,
@@ -121,8 +123,7 @@ class Workshop:
     ) -> np.ndarray:
         key = shape, itemsize, a, b
         if key not in self._pairs:
-            time = self.communication.reshard_time
-            self._pairs[key] = MICRO * np.array([[time(shape, itemsize, x, y) for y in b] for x in a])
+            self._pairs[key] = MICRO * self.communication.reshard_times(shape, itemsize, a, b)
         return self._pairs[key]
 
 
@@ -137,6 +138,7 @@ class Restriction:
     choices: Callable[[int, int, tuple[Choice, ...]], tuple[Choice, ...]]
     marks: Callable[[int, int, tuple[Mark | None, ...]], tuple[Mark | None, ...]]
     layouts: Callable[[int, Sequence[Layout]], tuple[Layout, ...]] | None = None
+    together: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass
@@ -161,7 +163,7 @@ def build_space(
         per_axis = tuple(choices_for(choices, axis) for axis in shop.axes)
         if restriction is not None:
             per_axis = tuple(restriction.choices(i, a, c) for a, c in enumerate(per_axis))
-        sets.append(shop.candidate_set(node.kind, per_axis))
+        sets.append(shop.candidate_set(node.kind, per_axis, restriction.together if restriction else ()))
     arguments = []
     for i, known in enumerate(options.arguments):
         per_marks = tuple(marks_for(known, axis) for axis in shop.axes)
