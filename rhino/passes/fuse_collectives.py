@@ -2,6 +2,7 @@
 
 * Equal collectives become one.
 * ``shard(all_reduce(x))`` becomes ``reduce_scatter(x)``, with an all_reduce over the axes that are left.
+* ``reduce_scatter(x)`` beside ``all_reduce(x)`` over the same axes becomes a shard of what is there anyway.
 * ``all_reduce(x) + all_reduce(y)`` becomes ``all_reduce(x + y)`` (also for max, min, and, or, products;
   also for reduce_scatter), where nothing else uses the operands.
 * all_gathers (or all_reduces) over different axes in a row become one when they join one contiguous digit.
@@ -92,6 +93,8 @@ def _rewrite(op: Operation, mesh: Mesh) -> bool:
         return _merge_gathers(op, mesh)
     if isinstance(op, AllReduceOp):
         return _merge_reduces(op, mesh)
+    if isinstance(op, ReduceScatterOp):
+        return _reuse_reduction(op, mesh)
     if isinstance(op, HloOp) and op.name in _COMMUTES:
         return _reduce_later(op, mesh)
     return False
@@ -134,6 +137,29 @@ def _scatter(op: ShardOp, mesh: Mesh) -> bool:
         )
         _insert(new, reduce)
     return _replace(op, new) and _replace(reduce, None)
+
+
+def _reuse_reduction(op: ReduceScatterOp, mesh: Mesh) -> bool:
+    """reduce_scatter(x) -> shard(all_reduce(x)), when somebody else needs the all_reduce over the same axes."""
+    mine = set(_atoms(op.axes(mesh)))
+    for use in op.x.uses:
+        reduce = use.operation
+        if not isinstance(reduce, AllReduceOp) or reduce.kind != op.kind or not reduce.result.uses:
+            continue
+        if set(_atoms(reduce.axes(mesh))) == mine:
+            # Only the operand is needed for either, so the all_reduce may stand where the first of both stood.
+            earlier = AllReduceOp.make(
+                op.x, reduce.axes(mesh), mesh, reason=_reasons([reduce, op]), kind=op.kind
+            )
+            block = op.parent
+            assert block is not None
+            first = op if op.is_before_in_block(reduce) else reduce
+            _insert(earlier, first)
+            _replace(reduce, earlier)
+            new = ShardOp.make(earlier.result, op.axes(mesh), mesh, dim=op.dim, period=op.period)
+            _insert(new, op)
+            return _replace(op, new)
+    return False
 
 
 def _undo(op: ShardOp | AllToAllOp | PermuteOp, mesh: Mesh) -> bool:

@@ -91,3 +91,17 @@ func.func @main(%x: tensor<4x4xf64> {dist.layout = #dist.layout<[{"a"}, {}]>, di
   %5 = dist.permute %4 over ["a"] to [1, 0] : tensor<4x4xf64>
   func.return %1, %3, %5 : tensor<4x4xf64>, tensor<4x4xf64>, tensor<4x4xf64>
 }
+
+// -----
+// A sum that is needed whole and in parts is reduced once.
+// CHECK-LABEL: func.func @main
+// CHECK-NEXT: %[[A:.*]] = dist.all_reduce sum %x over ["a"] {reason = "whole; part", bytes = 32 : i64} : tensor<4xf64>
+// CHECK-NEXT: %[[B:.*]] = dist.shard %[[A]] dim 0 over ["a"] period 2 : tensor<4xf64> -> tensor<2xf64>
+// CHECK-NEXT: func.return %[[B]], %[[A]]
+dist.mesh @mesh = <["a"=2]>
+func.func @main(%x: tensor<4xf64> {dist.layout = #dist.layout<[{}] partial {"a": sum}>, dist.global_type = tensor<4xf64>})
+    -> (tensor<2xf64> {dist.layout = #dist.layout<[{"a":2}]>, dist.global_type = tensor<4xf64>}, tensor<4xf64> {dist.layout = #dist.layout<[{}]>, dist.global_type = tensor<4xf64>}) {
+  %0 = dist.reduce_scatter sum %x dim 0 over ["a"] period 2 {reason = "part"} : tensor<4xf64> -> tensor<2xf64>
+  %1 = dist.all_reduce sum %x over ["a"] {reason = "whole"} : tensor<4xf64>
+  func.return %0, %1 : tensor<2xf64>, tensor<4xf64>
+}
