@@ -7,9 +7,9 @@ becomes
     %sum = dist.all_reduce sum %flat over ["dp"] : tensor<48xf32>
     %a1 = hlo.reshape (hlo.slice %sum), %b1 = ...
 
-Only all_reduces of one kind, axes and element type are collected, and only while the first use of every one
-of them comes after the last one is defined (as gradients' do): the common all_reduce stands at that last
-definition, so no value is used before it exists.
+Only all_reduces of one kind, axes and element type are collected, and none that depends on another of its bucket.
+The common all_reduce stands where the last one was defined; what depends on the others moves behind it. So the
+updates of parameters, each of which waits for its own gradient only, wait for the bucket's.
 """
 
 from __future__ import annotations
@@ -30,45 +30,63 @@ _REASONS_SHOWN = 3
 
 @dataclass
 class _Bucket:
+    """All_reduces that do not depend on each other, and the ops after the first that depend on one of them."""
+
     members: list[AllReduceOp] = field(default_factory=list)
     bytes: int = 0
-    first_use: float = math.inf
+    dependent: set[Operation] = field(default_factory=set)
+
+    def depends(self, op: Operation) -> bool:
+        """Whether `op` uses, directly or not, a member's result; asked in program order."""
+        sources = {operand.owner for inner in op.walk() for operand in inner.operands}
+        found = not sources.isdisjoint(self.dependent) or not sources.isdisjoint(self.members)
+        if found:
+            self.dependent.add(op)
+        return found
 
 
 def bucket_all_reduces(block: Block, mesh: Mesh, limit: int) -> None:
     """Collect all_reduces into buckets of at most `limit` bytes of operands, in place."""
-    ops = list(block.ops)
-    number = {op: i for i, op in enumerate(ops)}
-    open_buckets: dict[tuple[object, ...], _Bucket] = {}
-    done: list[_Bucket] = []
-    for i, op in enumerate(ops):
-        if not isinstance(op, AllReduceOp):
-            continue
-        size = types.bytes_of(types.type_of(op.x))
-        if size > limit:
-            continue
-        key = (op.kind_attr, op.axes_attr, types.element_of(op.x))
-        bucket = open_buckets.get(key)
-        if bucket is None or bucket.first_use <= i or bucket.bytes + size > limit:
-            bucket = open_buckets[key] = _Bucket()
-            done.append(bucket)
-        bucket.members.append(op)
-        bucket.bytes += size
-        bucket.first_use = min(
-            bucket.first_use, *(_position(use.operation, block, number) for use in op.result.uses)
-        )
-    for bucket in done:
-        if len(bucket.members) > 1:
-            _combine(bucket.members, mesh)
+    # One key after another: whether ops depend on each other is then read off the program as it has become.
+    for key in dict.fromkeys(_key(op) for op in block.ops if isinstance(op, AllReduceOp)):
+        bucket = _Bucket()
+        for op in list(block.ops):
+            dependent = bool(bucket.members) and bucket.depends(op)
+            if not isinstance(op, AllReduceOp) or _key(op) != key:
+                continue
+            size = types.bytes_of(types.type_of(op.x))
+            if size > limit:
+                continue
+            if dependent or bucket.bytes + size > limit:
+                _close(bucket, mesh)
+                bucket = _Bucket()
+            bucket.members.append(op)
+            bucket.bytes += size
+        _close(bucket, mesh)
 
 
-def _position(op: Operation, block: Block, number: dict[Operation, int]) -> int:
-    """Number of the op of `block` that is, or contains, `op`."""
-    while op.parent is not block:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return number[op]
+def _key(op: AllReduceOp) -> tuple[object, ...]:
+    return (op.kind_attr, op.axes_attr, types.element_of(op.x))
+
+
+def _close(bucket: _Bucket, mesh: Mesh) -> None:
+    """Combine the members, behind which everything that depends on one of them moves."""
+    if len(bucket.members) < 2:
+        return
+    last = bucket.members[-1]
+    block = last.parent
+    assert block is not None
+    # Between the first and the last member; what comes later is where it should be.
+    between: list[Operation] = []
+    op: Operation | None = bucket.members[0]
+    while op is not None and op is not last:
+        if op in bucket.dependent:
+            between.append(op)
+        op = op.next_op
+    for op in reversed(between):
+        op.detach()
+        block.insert_op_after(op, last)
+    _combine(bucket.members, mesh)
 
 
 def _combine(members: list[AllReduceOp], mesh: Mesh) -> None:
