@@ -57,8 +57,8 @@ def statement_lines(spec: KernelSpec, axes: tuple[Axis, ...], full_mask: str) ->
             lines.append(f"{s.result} = {s.text.format(*s.arguments)}")
         elif isinstance(s, Reduce):
             text, neutral = REDUCE[s.kind]
-            masked = f"tl.where({full_mask}, {s.argument}, {neutral})"
-            lines.append(f"{s.result} = {text.format(masked)}[:, None]")
+            lines.append(f"{s.result}_row = tl.where({full_mask}, {s.argument}, {neutral})")
+            lines.append(f"{s.result} = {text.format(f'{s.result}_row')}[:, None]")
         else:
             lines.append(store_line(spec, s, axes))
     return lines

@@ -28,8 +28,9 @@ BINARY: dict[str, str] = {
     "hlo.sub": "{0} - {1}",
     "hlo.mul": "{0} * {1}",
     "hlo.div": "{0} / {1}",
-    "hlo.maximum": "tl.maximum({0}, {1})",
-    "hlo.minimum": "tl.minimum({0}, {1})",
+    # NaN wins, which is not what Triton does unless told.
+    "hlo.maximum": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    "hlo.minimum": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "hlo.and": "{0} & {1}",
     "hlo.or": "{0} | {1}",
     "hlo.xor": "{0} ^ {1}",
@@ -41,11 +42,17 @@ FLOAT_ONLY = frozenset({"hlo.div", "hlo.exp", "hlo.log", "hlo.sqrt", "hlo.rsqrt"
 
 COMPARE: dict[str, str] = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
+
+def _nan_wins(reduced: str) -> str:
+    """A reduction that a NaN in the row wins; Triton's own max and min lose it."""
+    return 'tl.where(tl.sum(({0} != {0}).to(tl.int32), 1) > 0, float("nan"), ' + reduced + ")"
+
+
 #: Reduction kind -> the Triton reduction and the neutral element that masks lanes outside the row.
 REDUCE: dict[str, tuple[str, str]] = {
     "sum": ("tl.sum({0}, 1)", "0.0"),
-    "max": ("tl.max({0}, 1)", 'float("-inf")'),
-    "min": ("tl.min({0}, 1)", 'float("inf")'),
+    "max": (_nan_wins("tl.max({0}, 1)"), 'float("-inf")'),
+    "min": (_nan_wins("tl.min({0}, 1)"), 'float("inf")'),
 }
 
 #: Element type -> how a loaded value is computed with, and Triton's name of the stored type.

@@ -223,3 +223,20 @@ def test_kernels_without_a_gpu_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     with pytest.raises(UsageError, match="TRITON_INTERPRET=1"):
         compile_kernel(spec)
+
+
+def test_nan_wins_maxima_and_minima() -> None:
+    def body(b, x, y):
+        z = b.mul(x, y)
+        return [b.maximum(z, y), b.minimum(z, y), b.reduce(z, [1], "max"), b.reduce(z, [1], "min")]
+
+    module = program([tensor(3, 5), tensor(3, 5)], body)
+    args = [draw(3, 5), draw(3, 5)]
+    args[0][1, 2] = np.nan
+    fuse(module)
+    assert kinds(module), "the point is what a kernel does"
+    highest, lowest, row_max, row_min = run(module, args, triton=True)
+    for pairwise in (highest, lowest):
+        assert np.argwhere(np.isnan(pairwise)).tolist() == [[1, 2]]
+    for row in (row_max, row_min):
+        assert np.isnan(row).tolist() == [False, True, False]
