@@ -46,9 +46,7 @@ _COMMUTES = {
     "hlo.maximum": "max",
     "hlo.minimum": "min",
     "hlo.mul": "prod",
-    "hlo.and_": "and",
     "hlo.and": "and",
-    "hlo.or_": "or",
     "hlo.or": "or",
 }
 
