@@ -24,6 +24,7 @@ from rhino.cli.progress import phase
 from rhino.cli.run import write_json
 from rhino.cli.source import SEED, Source, convert, forward_of, load, step_of
 from rhino.dialects import signature
+from rhino.dialects.dist import CollectiveOp
 from rhino.dialects.signature import Slot
 from rhino.ir import types
 from rhino.ir.errors import UsageError
@@ -32,6 +33,7 @@ from rhino.ir.optimizers import SGD
 
 if TYPE_CHECKING:
     from rhino.frontend.program import Program
+    from rhino.planner import Plan
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "integer": 0.0}
 
@@ -83,11 +85,15 @@ class Difference:
 
 @dataclass
 class Report:
-    """The outcome of a check; `to_json` is what --json writes."""
+    """The outcome of a check; `to_json` is what --json writes.
+
+    `collectives` counts those of the distributed program: without any, all devices do the same work.
+    """
 
     mode: str
     ranks: int
     mesh: str
+    collectives: int = 0
     compared: dict[str, int] = field(default_factory=dict)
     max_rel_error: float = 0.0
     failures: list[Difference] = field(default_factory=list)
@@ -111,6 +117,7 @@ class Report:
             "max_rel_error": self.max_rel_error,
             "ranks": self.ranks,
             "mesh": self.mesh,
+            "collectives": self.collectives,
             "compared": self.compared,
             "failures": [f.to_json() for f in self.failures],
         }
@@ -137,16 +144,19 @@ def check_source(source: Source, request: Request, mode: str = "float64") -> Rep
         step = step_of(forward_of(source), SGD(lr=1.0) if exact else source.optimizer)
     with phase("planning") as bar:
         plan = make_plan(step, request, bar.tell)
-    local = local_program(plan.module)
     report = Report(mode, plan.mesh.size, str(plan.mesh))
-    _distributed(source, step, local, report)
+    compare_distributed(source, step, plan, report)
     if source.program is not None and mode != "integer":
         with phase("comparing with PyTorch"):
-            _pytorch(source, report)
+            compare_pytorch(source, report)
     return report
 
 
-def _distributed(source: Source, step: ModuleOp, local: ModuleOp, report: Report) -> None:
+def compare_distributed(source: Source, step: ModuleOp, plan: Plan, report: Report) -> None:
+    """The partitioned program of a plan for `step`, a training step of `source`, against the step itself."""
+    local = local_program(plan.module)
+    body = signature.main_of(local).body.block.ops
+    report.collectives = sum(isinstance(op, CollectiveOp) and op.name != "dist.shard" for op in body)
     if report.mode == "integer":
         _require_exact(step)
     if report.mode != "float32":
@@ -247,7 +257,7 @@ def _program_arrays(program: Program, step: ModuleOp) -> dict[str, np.ndarray]:
     return out
 
 
-def _pytorch(source: Source, report: Report) -> None:
+def compare_pytorch(source: Source, report: Report) -> None:
     """The single-device step against PyTorch: loss, gradients, updated parameters and buffers."""
     from rhino.frontend.capture import capture
     from rhino.passes.step import training_step
@@ -296,7 +306,11 @@ def _against(
 def _print(report: Report) -> None:
     counts = ", ".join(f"{count} values {what}" for what, count in report.compared.items())
     verdict = "equal" if report.equal else "DIFFERENT"
-    print(f"{verdict}: {counts}; mesh {report.mesh}, mode {report.mode}")
+    print(f"{verdict}: {counts}; mesh {report.mesh}, collectives {report.collectives}, mode {report.mode}")
     print(f"greatest relative error {report.max_rel_error:.3g} (limit {TOLERANCE[report.mode]:g})")
+    if report.ranks > 1 and not report.collectives:
+        print(
+            "note: by this plan all devices do the same work; for others use --plan, --cluster, --memory-limit"
+        )
     for failure in sorted(report.failures, key=lambda f: -f.error)[:20]:
         print(f"  {failure.what}: {failure.name} is off by {failure.error:.3g}")

@@ -33,15 +33,16 @@ PlanOption = Annotated[
 Json = Annotated[
     str | None, typer.Option("--json", help="Write the result to this file.", show_default=False)
 ]
+Cluster = Annotated[
+    str | None, typer.Option(help="Nodes x devices x kind: 2x8xH100, 8xH100.", show_default=False)
+]
 Memory = Annotated[str | None, typer.Option(help="Memory per device: 80GB.", show_default=False)]
 
 
 @app.command("plan", epilog="Example: rhino plan examples/gpt2.py --cluster 2x8xH100 -o plan.mlir")
 def plan_command(
     program: Program,
-    cluster: Annotated[
-        str | None, typer.Option(help="Nodes x devices x kind: 2x8xH100, 8xH100.", show_default=False)
-    ] = None,
+    cluster: Cluster = None,
     nproc: Nproc = None,
     mesh: MeshOption = None,
     plan: PlanOption = "auto",
@@ -95,6 +96,8 @@ def check_command(
     plan: PlanOption = "auto",
     mesh: MeshOption = None,
     nproc: Nproc = None,
+    cluster: Cluster = None,
+    memory_limit: Memory = None,
     mode: Annotated[
         str, typer.Option(help="float64 (1e-10), float32 (1e-5), or integer (bit-exact, exact ops only).")
     ] = "float64",
@@ -104,7 +107,8 @@ def check_command(
     from rhino.cli.check import CheckOptions, check_program
     from rhino.cli.planning import Request
 
-    if not check_program(CheckOptions(program, Request(None, nproc, mesh, plan), mode, json)):
+    request = Request(cluster, nproc, mesh, plan, memory_limit)
+    if not check_program(CheckOptions(program, request, mode, json)):
         raise typer.Exit(1)
 
 
