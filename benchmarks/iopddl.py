@@ -88,7 +88,9 @@ def run(path: Path, timeout: float | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--timeout", type=float, help="seconds per file (default: the contest's, else 60)")
     parser.add_argument("--json", type=Path)
@@ -110,7 +112,9 @@ def main() -> None:
 def _show(key: str, value: Any) -> str:
     if key in ("cost", "best_known", "lower_bound"):
         return f"{value:,.0f}"
-    return f"{value:.5f}" if key in ("ratio", "gap", "peak_over_limit") else f"{value:.4g}" if isinstance(value, float) else str(value)
+    if key in ("ratio", "gap", "peak_over_limit"):
+        return f"{value:.5f}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

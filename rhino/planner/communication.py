@@ -76,7 +76,9 @@ class Communication:
     ) -> np.ndarray:
         """`reshard_time` from every layout of `a` to every one of `b`: a table of shape ``(len(a), len(b))``."""
         units = [
-            math.gcd(extent, *(period // axis.size for layout in (*a, *b) for axis, period in layout.dims[dim]))
+            math.gcd(
+                extent, *(period // axis.size for layout in (*a, *b) for axis, period in layout.dims[dim])
+            )
             for dim, extent in enumerate(shape)
         ]
         small = tuple(extent // unit for extent, unit in zip(shape, units, strict=True))
@@ -87,7 +89,9 @@ class Communication:
         steps, scale = self._steps[key], math.prod(units) * itemsize
         times = np.array([self.time(kind, g, k, size * scale) for kind, g, k, size in steps.moves])
         rows, columns = steps.shape
-        table = np.bincount(steps.pair, weights=times[steps.move] if len(times) else None, minlength=rows * columns)
+        table = np.bincount(
+            steps.pair, weights=times[steps.move] if len(times) else None, minlength=rows * columns
+        )
         table = table.astype(np.float64)
         table[steps.barred] = math.inf
         return table.reshape(rows, columns)

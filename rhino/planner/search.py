@@ -239,7 +239,8 @@ def merged(mesh: Mesh) -> list[Mesh]:
     """The meshes in which two neighbouring axes of a mesh are one."""
     axes = mesh.axes
     return [
-        Mesh((*axes[:i], (axes[i][0], axes[i][1] * axes[i + 1][1]), *axes[i + 2 :])) for i in range(len(axes) - 1)
+        Mesh((*axes[:i], (axes[i][0], axes[i][1] * axes[i + 1][1]), *axes[i + 2 :]))
+        for i in range(len(axes) - 1)
     ]
 
 

@@ -22,7 +22,9 @@ def test_quick_things_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_slow_things_say_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_things_say_plain_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
     with progress.phase("slow", 4) as bar:
         bar.advance(3)
@@ -48,7 +50,9 @@ def test_a_terminal_gets_a_bar() -> None:
     )
     leader, follower = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"}
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=follower, stderr=follower, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=follower, stderr=follower, env=environment
+    )
     os.close(follower)
     shown = b""
     while True:

@@ -27,7 +27,20 @@ from rhino.ir.text import print_module
 LIMIT = 2.0**44
 EXTENTS = (2, 1, 3, 4, 6, 8, 12, 4, 8)
 MAX_ELEMENTS = 144
-MESHES = ("a=2", "a=3", "a=4", "a=8", "a=6", "a=2,b=2", "a=2,b=3", "a=4,b=2", "a=2,b=2,c=2", "a=3,b=2", "a=1,b=4", "a=1")
+MESHES = (
+    "a=2",
+    "a=3",
+    "a=4",
+    "a=8",
+    "a=6",
+    "a=2,b=2",
+    "a=2,b=3",
+    "a=4,b=2",
+    "a=2,b=2,c=2",
+    "a=3,b=2",
+    "a=1,b=4",
+    "a=1",
+)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,11 @@ def test_split_and_join_are_inverse() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.bool, torch.int16])
 def test_bytes_and_back(dtype: torch.dtype) -> None:
-    for x in (torch.tensor([[0, 1], [1, 0]]).to(dtype).T, torch.ones((), dtype=dtype), torch.ones(0, 3).to(dtype)):
+    for x in (
+        torch.tensor([[0, 1], [1, 0]]).to(dtype).T,
+        torch.ones((), dtype=dtype),
+        torch.ones(0, 3).to(dtype),
+    ):
         assert torch.equal(from_bytes(as_bytes(x), x.dtype, x.shape), x)
     strided = torch.arange(6).to(dtype)[::2][1:2]
     assert torch.equal(from_bytes(as_bytes(strided), dtype, (1,)), strided)

@@ -123,7 +123,7 @@ def contract(
     size: I, uoff: I, unary: F, eu: I, ev: I, eoff: I, pool: F, used: int,
     chead: I, cnext: I, cuoff: I, cpool: F, cused: int,
     alive: I, ealive: I, steps: I, args: I, growth: int,
-):  # type: ignore[no-untyped-def] # fmt: skip
+) -> tuple[int, int, float]:  # fmt: skip
     """Apply the rules in place. Returns (code, number of steps, constant cost).
 
     ``steps[x] = (j, a, b, offset)``: x_j = args[offset + x_a * size[b] + x_b], with a or b -1 when absent.

@@ -1,8 +1,8 @@
 """Proof of optimality for small cores: toulbar2 with the memory limit added where it is broken.
 
-The limit at a time point is a knapsack constraint. Start from the points with a price, solve, add the points that the
-optimum of this relaxation breaks, and repeat: the first optimum that fits everywhere is the optimum. Usages that are not
-integers are scaled and rounded down, which keeps every round a relaxation.
+The limit at a time point is a knapsack constraint. Start from the points with a price, solve, add the points that
+the optimum of this relaxation breaks, and repeat: the first optimum that fits everywhere is the optimum. Usages that
+are not integers are scaled and rounded down, which keeps every round a relaxation.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A proposal grows a random set of nodes whose induced subgraph is a tree (a node 
 neighbours is in), fixes everything else, and minimises cost + memory priced at a random multiple of the current
 prices by dynamic programming over the tree; sometimes the root is forced to another strategy, so the tree answers
 as in an ejection chain. The proposal is judged by its true effect: it must keep within the limit, and its cost must
-fall or pass a Metropolis test. While the current assignment is outside the limit, cost + sum_t price_t max(0, usage_t -
-room_t) takes the place of cost, at prices that grow wherever the limit stays broken. Forbidden entries must come as large
-finite numbers.
+fall or pass a Metropolis test. While the current assignment is outside the limit, cost + sum_t price_t max(0,
+usage_t - room_t) takes the place of cost, at prices that grow wherever the limit stays broken. Forbidden entries
+must come as large finite numbers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def search(
 
     ``state`` = [cost, overuse, best cost, best overuse]; ``best`` the best assignment; ``boost`` are extra prices
     learned where proposals broke the limit. Trees have up to ``limit`` nodes; the temperature falls geometrically
-    from ``hot`` to ``cold``; trees stop growing at domains above ``largest``; ``unit`` is a price per unit of memory from
-    which the extra prices of overused points grow.
+    from ``hot`` to ``cold``; trees stop growing at domains above ``largest``; ``unit`` is a price per unit of memory
+    from which the extra prices of overused points grow.
     """
     n = len(uoff) - 1
     points = len(slack)
@@ -55,7 +55,6 @@ def search(
     off = np.zeros(limit + 1, np.int64)
     choice = np.empty(limit, np.int64)
     val = np.empty(limit * min(kmax, 64) + kmax)
-    arg = np.empty(limit * min(kmax, 64) + kmax, np.int64)
     diff = np.zeros(points + 1)
     total = np.zeros(points + 1)
     accepted = 0

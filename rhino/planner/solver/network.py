@@ -3,7 +3,8 @@
 Node ``i`` owns ``unary[uoff[i]:uoff[i+1]]``; edge ``e`` between ``eu[e]`` and ``ev[e]`` owns the row-major
 table ``table[eoff[e]:eoff[e+1]]``. Memory comes as *components*: component ``c`` is live over the compressed
 time points ``[cstart[c], cend[c])`` and uses ``cuse[cuoff[c] + s]`` when its owner ``cnode[c]`` picks ``s``.
-A node may own several components (nodes that were merged into one), sorted by owner. ``room[t]`` is what is left for them.
+A node may own several components (nodes that were merged into one), sorted by owner. ``room[t]`` is what is left for
+them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -172,7 +172,7 @@ def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | No
             rising = not core.converged()
             best = core.incumbent
             if rising:
-                job = pool.submit(core.ascend, 40, _goal(run, core))
+                job: Future[Any] = pool.submit(core.ascend, 40, _goal(run, core))
             else:
                 job = pool.submit(walkers[1].step, core, snapshot, best)
             found = [walkers[0].step(core, snapshot, best)]

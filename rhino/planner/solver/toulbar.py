@@ -119,7 +119,7 @@ def minimise(
                 )
         for nodes, weights, room in knapsacks:
             words = [str(-room)]
-            for i, w in zip(nodes, weights, strict=True):
+            for _node, w in zip(nodes, weights, strict=True):
                 used = [f"{s} {-int(v)}" for s, v in enumerate(w) if v != 0]
                 words.append(str(len(used)))
                 words.extend(used)
