@@ -25,7 +25,7 @@ class Snapshot:
 class Core:
     """Messages, prices and bound of one network; assignments come and go as arrays."""
 
-    def __init__(self, net: Network, price: F | None = None, delta: float = 0.0) -> None:
+    def __init__(self, net: Network, price: F | None = None, step: float = 1.0) -> None:
         self.net = net
         self.aoff, self.adj = incidence(net.n, net.eu, net.ev)
         k = net.sizes
@@ -36,8 +36,8 @@ class Core:
         self.price = np.zeros(points) if price is None else price.copy()
         self.direction = np.zeros(points)
         self.best_price, self.best_msg = self.price.copy(), self.msg.copy()
-        # see dual.ascend
-        self.state = np.array([-np.inf, delta, 0.0, 0.0, -np.inf])
+        # best bound, step factor, rounds since improvement, rounds done
+        self.state = np.array([-np.inf, step, 0.0, 0.0])
         self.coff = offsets(np.bincount(net.cnode, minlength=net.n))
         finite = net.table[np.isfinite(net.table)]
         self.span = _span(net.unary, net.uoff) + (_span(net.table, net.eoff) if net.m else 0.0)
@@ -76,7 +76,7 @@ class Core:
 
     def converged(self) -> bool:
         """Whether price steps have become too small to matter."""
-        return bool(self.state[3] > 100 and self.state[1] < 1e-6 * abs(self.state[0]))
+        return bool(self.state[1] < 1e-5) or (len(self.net.room) == 0 and bool(self.state[3] > 3000))
 
     def decode(self, at: Snapshot) -> I:
         """Round the messages to an assignment."""

@@ -235,10 +235,8 @@ def ascend(
 ) -> None:  # fmt: skip
     """``count`` rounds of two sweeps and one price step, in place.
 
-    The Polyak step aims at a level ``delta`` above the best bound: delta grows when half of it was gained and
-    is halved, with a restart from the best point, when it was not in 25 rounds (Kiwiel's path-based level
-    control, simplified). ``state`` = [best bound, delta, rounds since, rounds done, bound at last change of delta];
-    ``direction`` is the averaged violation. The best prices and messages are kept apart.
+    ``state`` = [best bound, step factor, rounds since improvement, initialised]; ``direction`` is the averaged
+    violation. The best prices and messages are kept apart.
     """
     n = len(uoff) - 1
     points = len(room)
@@ -251,40 +249,29 @@ def ascend(
         value = sweep(uoff, theta, eu, ev, eoff, table, moff, msg, aoff, adj, arg, True)
         for t in range(points):
             value -= price[t] * room[t]
-        gain = value - state[0]
-        if gain > 0:
+        if value > state[0]:
+            if value > state[0] + 1e-5 * abs(state[0]):
+                state[2] = 0
+            else:
+                state[2] += 1
             state[0] = value
             best_price[:] = price
             best_msg[:] = msg
-        state[3] += 1
-        if points == 0:
-            state[1] = gain  # what the last round brought
-            continue
-        if state[3] < warm:
-            continue
-        fresh = state[3] == warm or state[1] <= 0
-        if fresh:
-            state[1] = 0.2 * abs(state[0])
-            state[2] = 0
-            state[4] = state[0]
-        state[1] = min(state[1], max(1.05 * (upper - state[0]), 0.0) + 1e-9 * abs(state[0]))
-        if state[0] >= state[4] + 0.5 * state[1]:
-            state[1] *= 1.5
-            state[2] = 0
-            state[4] = state[0]
         else:
             state[2] += 1
-            if state[2] >= 25:
-                state[1] *= 0.5
-                state[2] = 0
-                state[4] = state[0]
-                price[:] = best_price
-                msg[:] = best_msg
-                direction[:] = 0.0
-                fresh = True
-                continue
+        if points == 0 or state[3] < warm:
+            state[3] += 1
+            continue
+        if state[2] >= 30:
+            state[2] = 0
+            state[1] *= 0.7
+            price[:] = best_price
+            msg[:] = best_msg
+            direction[:] = 0.0
+            continue
         usage(cnode, cstart, cend, cuoff, cuse, arg, line)
-        mix = 1.0 if fresh else 0.2
+        mix = 1.0 if state[3] == warm else 0.2
+        state[3] += 1
         norm = 0.0
         for t in range(points):
             direction[t] = (1 - mix) * direction[t] + mix * (line[t] - room[t])
@@ -292,6 +279,6 @@ def ascend(
                 norm += direction[t] * direction[t]
         if norm == 0:
             continue
-        step = (state[0] + state[1] - value) / norm
+        step = state[1] * max(upper - value, 1e-4 * abs(value)) / norm
         for t in range(points):
             price[t] = max(0.0, price[t] + step * direction[t])
