@@ -1,4 +1,4 @@
-"""Buckets: several small all_reduces as one over a flat buffer.
+"""Buckets: several small collectives of one sort as one over a flat buffer.
 
     %a1 = dist.all_reduce sum %a over ["dp"] : tensor<4x8xf32>
     %b1 = dist.all_reduce sum %b over ["dp"] : tensor<16xf32>
@@ -7,8 +7,9 @@ becomes
     %sum = dist.all_reduce sum %flat over ["dp"] : tensor<48xf32>
     %a1 = hlo.reshape (hlo.slice %sum), %b1 = ...
 
-Only all_reduces of one kind, axes and element type are collected, and none that depends on another of its bucket.
-The common all_reduce stands where the last one was defined; what depends on the others moves behind it. So the
+The same for all_gathers and reduce_scatters, whose buffers have a row for every member of the group. Only
+collectives of one sort, reduction, axes and element type are collected, and none that depends on another of its
+bucket. The common one stands where the last was defined; what depends on the others moves behind it. So the
 updates of parameters, each of which waits for its own gradient only, wait for the bucket's.
 """
 
@@ -17,22 +18,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from rhino.dialects.builder import Builder
-from rhino.dialects.dist import AllReduceOp
+from rhino.dialects.dist import AllGatherOp, AllReduceOp, ReduceScatterOp
 from rhino.ir import types
 from rhino.ir.mesh import Mesh
 
 _REASONS_SHOWN = 3
 
+Member = AllReduceOp | AllGatherOp | ReduceScatterOp
+
 
 @dataclass
 class _Bucket:
-    """All_reduces that do not depend on each other, and the ops after the first that depend on one of them."""
+    """Collectives that do not depend on each other, and the ops after the first that depend on one of them."""
 
-    members: list[AllReduceOp] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
     bytes: int = 0
     dependent: set[Operation] = field(default_factory=set)
 
@@ -45,17 +48,17 @@ class _Bucket:
         return found
 
 
-def bucket_all_reduces(block: Block, mesh: Mesh, limit: int) -> None:
-    """Collect all_reduces into buckets of at most `limit` bytes of operands, in place."""
+def bucket_collectives(block: Block, mesh: Mesh, limit: int) -> None:
+    """Collect collectives into buckets of at most `limit` bytes (of the larger side), in place."""
     # One key after another: whether ops depend on each other is then read off the program as it has become.
-    for key in dict.fromkeys(_key(op) for op in block.ops if isinstance(op, AllReduceOp)):
+    for key in dict.fromkeys(_key(op) for op in block.ops if isinstance(op, Member)):
         bucket = _Bucket()
         for op in list(block.ops):
             dependent = bool(bucket.members) and bucket.depends(op)
-            if not isinstance(op, AllReduceOp) or _key(op) != key:
+            if not isinstance(op, Member) or _key(op) != key:
                 continue
-            size = types.bytes_of(types.type_of(op.x))
-            if size > limit:
+            size = max(types.bytes_of(types.type_of(v)) for v in (op.x, op.result))
+            if size > limit or size == 0:
                 continue
             if dependent or bucket.bytes + size > limit:
                 _close(bucket, mesh)
@@ -65,8 +68,9 @@ def bucket_all_reduces(block: Block, mesh: Mesh, limit: int) -> None:
         _close(bucket, mesh)
 
 
-def _key(op: AllReduceOp) -> tuple[object, ...]:
-    return (op.kind_attr, op.axes_attr, types.element_of(op.x))
+def _key(op: Member) -> tuple[object, ...]:
+    kind = None if isinstance(op, AllGatherOp) else op.kind
+    return (type(op), kind, op.axes_attr, types.element_of(op.x))
 
 
 def _close(bucket: _Bucket, mesh: Mesh) -> None:
@@ -89,21 +93,20 @@ def _close(bucket: _Bucket, mesh: Mesh) -> None:
     _combine(bucket.members, mesh)
 
 
-def _combine(members: list[AllReduceOp], mesh: Mesh) -> None:
+def _combine(members: list[Member], mesh: Mesh) -> None:
     last = members[-1]
-    builder = Builder(InsertPoint.before(last))
-    builder.location = last.location
-    sizes = [math.prod(types.shape_of(op.x)) for op in members]
-    flat = builder.concatenate(
-        [builder.reshape(op.x, [size]) for op, size in zip(members, sizes, strict=True)], 0
-    )
-    total = builder.insert(
-        AllReduceOp.make(flat, last.axes(mesh), mesh, reason=_reason(members), kind=last.kind)
-    ).result
-    at = 0
-    for op, size in zip(members, sizes, strict=True):
-        with builder.at(op.location):
-            part = builder.reshape(builder.slice(total, [at], [at + size]), types.shape_of(op.x))
+    b = Builder(InsertPoint.before(last))
+    b.location = last.location
+    n = math.prod(a.size for a in last.axes(mesh))
+    parts = [_flatten(op, n, b) for op in members]
+    total = _collective(last, b.concatenate(parts, len(types.shape_of(parts[0])) - 1), mesh, _reason(members))
+    b.insert(total)
+    *rows, _ = types.shape_of(total.result)
+    first, at = [0] * len(rows), 0
+    for op in members:
+        size = math.prod(types.shape_of(op.result)) // math.prod(rows)
+        with b.at(op.location):
+            part = _unflatten(op, n, b.slice(total.result, [*first, at], [*rows, at + size]), b)
         at += size
         part.name_hint = op.result.name_hint
         op.result.replace_all_uses_with(part)
@@ -112,7 +115,44 @@ def _combine(members: list[AllReduceOp], mesh: Mesh) -> None:
         op.parent.erase_op(op)
 
 
-def _reason(members: list[AllReduceOp]) -> str:
+def _collective(like: Member, flat: SSAValue, mesh: Mesh, reason: str) -> Member:
+    """The collective of the buffer, whose dimension 0 is the one that is gathered or scattered."""
+    axes = like.axes(mesh)
+    if isinstance(like, AllReduceOp):
+        return AllReduceOp.make(flat, axes, mesh, reason=reason, kind=like.kind)
+    if isinstance(like, AllGatherOp):
+        return AllGatherOp.make(flat, axes, mesh, reason=reason, dim=0)
+    return ReduceScatterOp.make(flat, axes, mesh, reason=reason, kind=like.kind, dim=0)
+
+
+def _flatten(op: Member, n: int, b: Builder) -> SSAValue:
+    """The operand as ``[size]``; to be gathered ``[1, size]``; to be scattered ``[n, size / n]``."""
+    shape = types.shape_of(op.x)
+    if isinstance(op, AllReduceOp):
+        return b.reshape(op.x, [math.prod(shape)])
+    if isinstance(op, AllGatherOp):
+        return b.reshape(op.x, [1, math.prod(shape)])
+    x, dim = op.x, op.dim
+    if dim or op.period != shape[0]:
+        # A digit of n members with period P on extent e: [.., e / P, n, P / n, ..], with n brought to the front.
+        apart = (*shape[:dim], shape[dim] // op.period, n, op.period // n, *shape[dim + 1 :])
+        order = [dim + 1, *(d for d in range(len(apart)) if d != dim + 1)]
+        x = b.transpose(b.reshape(x, apart), order)
+    return b.reshape(x, [n, math.prod(shape) // n])
+
+
+def _unflatten(op: Member, n: int, x: SSAValue, b: Builder) -> SSAValue:
+    """The inverse, for the results: of a part of the buffer, ``[n, size / n]`` if it was gathered."""
+    shape = types.shape_of(op.result)
+    if not isinstance(op, AllGatherOp) or (op.dim == 0 and op.period == shape[0]):
+        return b.reshape(x, shape)
+    dim, chunk = op.dim, op.period // n
+    x = b.reshape(x, [n, *shape[:dim], shape[dim] // op.period, chunk, *shape[dim + 1 :]])
+    order = [*range(1, dim + 2), 0, *range(dim + 2, len(shape) + 2)]
+    return b.reshape(b.transpose(x, order), shape)
+
+
+def _reason(members: list[Member]) -> str:
     reasons = [op.reason for op in members if op.reason]
     more = len(reasons) - _REASONS_SHOWN
     text = "; ".join(reasons[:_REASONS_SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -8,7 +8,7 @@
 * all_gathers (or all_reduces) over different axes in a row become one when they join one contiguous digit.
 * A collective that undoes the one before it goes away: gather and shard, all_to_all and back, permute and
   back.
-* Small all_reduces that do not depend on each other become one over a flat buffer (see
+* Small collectives of one sort that do not depend on each other become one over a flat buffer (see
   `rhino.passes.buckets`).
 """
 
@@ -37,7 +37,7 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.hlo.base import HloOp
 from rhino.ir.errors import UsageError
 from rhino.ir.mesh import AxisRef, Mesh, merge_refs
-from rhino.passes.buckets import bucket_all_reduces
+from rhino.passes.buckets import bucket_collectives
 
 # Reductions commute with the elementwise op of the same kind; a sum also with differences.
 _COMMUTES = {
@@ -53,7 +53,7 @@ _COMMUTES = {
 
 @dataclass(frozen=True)
 class FuseCollectivesPass(ModulePass):
-    """Options: `bytes`, the size of the buffers that collect all_reduces (default 4 MiB, 0 for none)."""
+    """Options: `bytes`, the size of the buffers that collect small ones (default 4 MiB, 0 for none)."""
 
     name = "fuse-collectives"
     bytes: int = 4 << 20
@@ -75,7 +75,7 @@ def fuse_collectives(module: ModuleOp, bucket_bytes: int = 4 << 20) -> None:
         if not any([_rewrite(op, mesh) for op in list(block.ops) if op.parent is block]):
             break
     if bucket_bytes:
-        bucket_all_reduces(block, mesh, bucket_bytes)
+        bucket_collectives(block, mesh, bucket_bytes)
     _drop_dead(block)
 
 

@@ -6,16 +6,16 @@
 // %early and begins the next bucket.
 // CHECK-LABEL: func.func @main
 // CHECK-NOT: hlo.mul
-// CHECK: %[[F:.*]] = hlo.concatenate %[[A:.*]], %[[B:.*]] dim 1
-// CHECK-NEXT: %[[S:.*]] = dist.all_reduce sum %[[F]] over ["a"] {reason = "combines 2: early; one", bytes = 64 : i64} : tensor<1x8xf64>
-// CHECK-NEXT: hlo.slice %[[S]] start [0, 0] limit [1, 4]
+// CHECK: %[[F:.*]] = hlo.concatenate %[[A:.*]], %[[B:.*]] dim 0
+// CHECK-NEXT: %[[S:.*]] = dist.all_reduce sum %[[F]] over ["a"] {reason = "combines 2: early; one", bytes = 64 : i64} : tensor<8xf64>
+// CHECK-NEXT: hlo.slice %[[S]] start [0] limit [4]
 // CHECK: hlo.mul
-// CHECK: dist.all_reduce sum %{{.*}} over ["a"] {reason = "combines 2: two; three", bytes = 112 : i64} : tensor<1x14xf64>
+// CHECK: dist.all_reduce sum %{{.*}} over ["a"] {reason = "combines 2: two; three", bytes = 112 : i64} : tensor<14xf64>
 // CHECK-NOT: dist.
 // CHECK: func.return
 
 // With 64 bytes there is room for the first two only.
-// SMALL: dist.all_reduce sum %{{.*}} over ["a"] {reason = "combines 2: early; one", bytes = 64 : i64} : tensor<1x8xf64>
+// SMALL: dist.all_reduce sum %{{.*}} over ["a"] {reason = "combines 2: early; one", bytes = 64 : i64} : tensor<8xf64>
 // SMALL: dist.all_reduce sum %q over ["a"] {reason = "two", bytes = 32
 // SMALL: dist.all_reduce sum %{{.*}} over ["a"] {reason = "three", bytes = 80 : i64}
 
