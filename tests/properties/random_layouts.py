@@ -66,8 +66,9 @@ def splits(draw: Callable, rule: Rule, atoms: Sequence[AxisRef]) -> list[Split]:
     out: list[Split] = []
     if not rule.factors:
         return out
-    # Reduced factors count twice, so that there are partial results to speak of.
-    factors = [None, *rule.factors, *(f for f in rule.factors if rule.kind(f) in REDUCTIONS)]
+    # Often only reduced factors, so that there are partial results to speak of.
+    reduced = [f for f in rule.factors if rule.kind(f) in REDUCTIONS]
+    factors = [None, *(reduced if reduced and draw(st.booleans()) else rule.factors)]
     for atom in draw(st.permutations(atoms)):
         factor = draw(st.sampled_from(factors))
         if factor is None:

@@ -313,6 +313,27 @@ class Maker:
         if self.bounds[x] * n < LIMIT:
             self.know(self.builder.reduce(x, dims, "sum"), self.bounds[x] * n)
 
+    def reduced_pair(self) -> None:
+        """Two reductions of one shape, combined; either may have further uses."""
+        x = self.value("f64", "i64", rank=1)
+        y = self.like(x)
+        dim = self.integer(0, len(types.shape_of(x)) - 1)
+        kind = self.pick(["sum", "sum", "max"])
+        factor = types.shape_of(x)[dim] if kind == "sum" else 1
+        bx, by = self.bounds[x] * factor, self.bounds[y] * factor
+        if bx * by >= LIMIT:
+            return
+        b = self.builder
+        r = self.know(b.reduce(x, [dim], kind), bx)
+        s = self.know(b.reduce(y, [dim], kind), by)
+        combine, bound = self.pick(
+            [(b.add, bx + by), (b.sub, bx + by), (b.maximum, max(bx, by)), (b.mul, bx * by)]
+        )
+        out = combine(r, s) if self.flip() else combine(r, r)
+        self.know(out, max(bound, bx * bx if combine == b.mul else 2 * bx))
+        if self.bounds[out] >= LIMIT:
+            del self.bounds[out]
+
     def argmax(self) -> None:
         x = self.value("f64", "i64", rank=1)
         make = self.pick([self.builder.argmax, self.builder.argmin])
@@ -482,7 +503,7 @@ STRUCTURE = (
     "unary",
 )
 #: Ops that make partial results and ops that let them pass.
-LINEAR = ("dot", "dot", "reduce", "reduce", "reduce", "binary", "binary", "halve", *STRUCTURE)
+LINEAR = ("dot", "dot", "reduce", "reduced_pair", "reduced_pair", "binary", "binary", "halve", *STRUCTURE)
 #: Ops with derivatives that stay among the integers.
 SMOOTH = (
     "binary",
