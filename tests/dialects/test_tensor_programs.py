@@ -188,7 +188,7 @@ def test_ops_know_the_user_s_line():
     main = function(f32[4])(lambda x: x.softmax())
     locations = {str(op.location) for op in main.module.walk() if op.name.startswith("hlo.")}
     (location,) = locations
-    assert "test_program.py" in location
+    assert "test_tensor_programs.py" in location
 
 
 def test_results_keep_their_structure():
@@ -243,7 +243,7 @@ def test_mistakes_name_the_line_and_both_shapes(types_, body, why):
     with pytest.raises(ProgramError) as caught:
         function(*types_)(body)
     assert why in str(caught.value)
-    assert caught.value.where is not None and "test_program.py" in caught.value.where
+    assert caught.value.where is not None and "test_tensor_programs.py" in caught.value.where
 
 
 def test_mistakes_in_signatures():
