@@ -14,6 +14,7 @@ data-parallel axes an op that sees it is split along it, and along nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
     every = reach(
         graph, [(i, (d, extent)) for i in inputs(graph) for d, extent in enumerate(graph.values[i].shape)]
     )
-    weights = _weight_cuts(graph, mesh, tensor)
+    weights, stored = _weight_cuts(graph, mesh, tensor)
     if not any(weights.values()):
         raise PlanError(
             f"no matrix product has a parameter that can be divided over {mesh}",
@@ -142,7 +143,10 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
     def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
         if axis not in tensor:
             return dp_marks(index, axis, known)
-        return tuple(m for m in known if m not in every.values[index])
+        own = tuple(m for m in known if m not in every.values[index])
+        slot = graph.arguments[index]
+        split = (slot.of if slot.role == "state" else slot.name) in stored
+        return (tuple(m for m in own if m is not None) if split else ()) or own
 
     return Restriction(choices, marks, together=(data,))
 
@@ -193,50 +197,51 @@ def _stored_whole(graph: Graph, of_batch: Reach) -> Marks:
 
 
 def _stored_in_pieces(graph: Graph, of_batch: Reach) -> Marks:
-    """Parameters and states may be split anywhere."""
+    """Parameters and states may be split into contiguous blocks of any dimension."""
     whole = _stored_whole(graph, of_batch)
 
     def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
-        return known if graph.arguments[index].role in ("parameter", "state") else whole(index, axis, known)
+        if graph.arguments[index].role not in ("parameter", "state"):
+            return whole(index, axis, known)
+        shape = graph.values[index].shape
+        return tuple(m for m in known if m is None or m[1] == shape[m[0]])
 
     return marks
 
 
 def _most_pieces(graph: Graph) -> Callable[[int, Sequence[Layout]], tuple[Layout, ...]]:
-    """Of a parameter's or state's layouts those with the most pieces."""
+    """Of a parameter's or state's layouts those with the most pieces, along one dimension where that is possible."""
 
     def layouts(index: int, known: Sequence[Layout]) -> tuple[Layout, ...]:
         if graph.arguments[index].role not in ("parameter", "state"):
             return tuple(known)
         most = max(layout.shards() for layout in known)
-        return tuple(layout for layout in known if layout.shards() == most)
+        found = tuple(layout for layout in known if layout.shards() == most)
+        return tuple(layout for layout in found if sum(map(bool, layout.dims)) <= 1) or found
 
     return layouts
 
 
-def _weight_cuts(graph: Graph, mesh: Mesh, tensor: Sequence[int]) -> dict[int, frozenset[Cut]]:
-    """For every matrix product that reads a parameter: the contiguous cuts that split the parameter in place."""
-    size = 1
-    for axis in tensor:
-        size *= mesh.axes[axis][1]
-    parameter = [False] * len(graph.values)
-    for i, slot in enumerate(graph.arguments):
-        parameter[i] = slot.role == "parameter"
-    out: dict[int, frozenset[Cut]] = {}
+def _weight_cuts(
+    graph: Graph, mesh: Mesh, tensor: Sequence[int]
+) -> tuple[dict[int, frozenset[Cut]], frozenset[str]]:
+    """For every matrix product that reads a parameter, the contiguous cuts that split the parameter in place; and the
+    names of the parameters that some product can split.
+    """
+    size = math.prod(mesh.axes[axis][1] for axis in tensor)
+    owner: dict[int, str] = {i: s.name for i, s in enumerate(graph.arguments) if s.role == "parameter"}
+    cuts: dict[int, frozenset[Cut]] = {}
+    split: set[str] = set()
     for index, node in enumerate(graph.nodes):
-        if node.kind.name in _PLAIN and parameter[node.operands[0]]:
-            parameter[node.results[0]] = True
+        if node.kind.name in _PLAIN and node.operands[0] in owner:
+            owner[node.results[0]] = owner[node.operands[0]]
         if node.kind.name not in COMPUTE:
             continue
-        rule = node.kind.rule
-        cuts: set[Cut] = set()
+        rule, found = node.kind.rule, set()
         for value, dims in zip(node.operands, rule.operands, strict=True):
-            if parameter[value]:
-                cuts |= {
-                    Cut(f, rule.sizes[f])
-                    for dim in dims
-                    for f in dim
-                    if f in rule.factors and rule.sizes[f] % size == 0
-                }
-        out[index] = frozenset(cuts)
-    return out
+            if value in owner:
+                factors = [f for dim in dims for f in dim if f in rule.factors and rule.sizes[f] % size == 0]
+                found |= {Cut(f, rule.sizes[f]) for f in factors}
+                split |= {owner[value]} if factors else set()
+        cuts[index] = frozenset(found)
+    return cuts, frozenset(split)
