@@ -17,7 +17,7 @@ from rhino.planner.model.machine import Machine
 from rhino.planner.model.software import Software
 from rhino.planner.model.transformer import predict
 
-#: Constants that a refit may move: (low, high, whether steps are relative).
+#: Constants that a refit may move, and how far.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "matmul": (0.4, 1.3),
     "attention": (0.2, 2.0),
@@ -37,8 +37,25 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "optimizer": (10.0, 200.0),
 }
 #: Constants to refit on a foreign stack when nothing else is known.
-REFIT = ("matmul", "elementwise", "host_forward", "host_backward", "link", "nic", "step")
-#: Logarithmic standard deviation of a constant around its start, in units of the error of one row.
+REFIT = ("matmul", "attention", "elementwise", "host_backward", "link", "nic", "step")
+#: Values to start from when nothing of a stack is known.
+NEUTRAL: Mapping[str, float] = {
+    "matmul": 1.0,
+    "attention": 1.0,
+    "elementwise": 0.6,
+    "host_forward": 3e-4,
+    "host_backward": 1e-3,
+    "host_collective": 2e-5,
+    "collective": 1e-5,
+    "link": 1.0,
+    "nic": 0.8,
+    "tp_overlap": 0.3,
+    "dp_overlap": 0.5,
+    "pp_overlap": 0.3,
+    "ep_overlap": 0.3,
+    "step": 0.01,
+}
+#: Pull of a constant to its start: the residual of one row per unit of its logarithm.
 PRIOR = 0.05
 
 
@@ -88,3 +105,10 @@ def fit_software(
     errors = residuals(x)[:count]
     spread = float(np.sqrt(np.mean(np.clip(errors, -0.3, 0.3) ** 2) * count / max(1, count - len(names))))
     return start._replace(**dict(zip(names, np.exp(x).tolist(), strict=True)), spread=max(spread, 0.02))
+
+
+def measured_errors(stack: Software, runs: Sequence[Measured]) -> np.ndarray:
+    """Relative errors of predicted step times, run after run."""
+    if not runs:
+        return np.zeros(0)
+    return np.concatenate([predict(run.machine, stack, run.rows)["step"] / run.seconds - 1.0 for run in runs])

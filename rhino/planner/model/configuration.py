@@ -63,6 +63,7 @@ FIELDS: Mapping[str, float] = {
     "recompute": 0.0,
     "schedule": 1.0,
     "fused_attention": 1.0,
+    "dropout": 0.0,
     "fused_norm": 1.0,  # 0: norms as chains of eager ops with 32-bit temporaries
     "nic": 0.0,  # bytes/s per device of the network cards; 0: the machine's
     "domain": 0.0,  # devices per link domain; 0: the machine's

@@ -30,7 +30,7 @@ class Machine(NamedTuple):
         matmul: constants of all other matmuls (16-bit).
         attention: constants of the fused attention kernel.
         memory: bytes/s of the datasheet.
-        memory_bytes: capacity.
+        memory_bytes: capacity, as the driver reports it where that is known.
         launch: seconds of the smallest kernel.
         domain: devices that one link domain holds.
         network: links.
@@ -52,14 +52,19 @@ def machine(name: str, *, linear: str = "bf16", attention: str = "flash2") -> Ma
     Args:
         name: as in `rhino.planner.cluster.kinds`.
         linear: element type of linear layers; one that the file does not know is an error.
-        attention: generation of the attention kernel: ``flash1``, ``flash2``, ``flash3`` or ``cudnn``. Devices that
-            lack it take the newest that they know.
+        attention: generation of the attention kernel: ``flash1``, ``flash2``, ``flash3``, ``cudnn``, or ``serving``
+            (writes a cache as well). Devices that lack it take the newest for training that they know.
 
     Raises:
         UsageError: unknown device, or a device whose file has no kernel models.
     """
     text, hardware = _file(name)
     return _machine(text, hardware, name, linear, attention)
+
+
+def _newest(generation: str) -> int:
+    """Rank of a generation of kernels for training; those of serving engines come last."""
+    return ("serving", "flash1", "flash2", "cudnn", "flash3").index(generation)
 
 
 @cache
@@ -81,7 +86,8 @@ def _machine(data: Mapping[str, Any], hardware: Hardware, name: str, linear: str
         )
     sources = data["sources"]
     for entry in (kernels, *kernels["gemm"].values(), *kernels["attention"].values()):
-        sources[entry["source"]]
+        for source in entry["source"].split(","):
+            sources[source.strip()]
     peak = {key: float(entry["value"]) for key, entry in data["flops"].items()}
     peak |= {key: float(value) for key, value in kernels.get("peak", {}).items()}
     memory = float(data["device"]["memory_bandwidth"]["value"])
@@ -107,7 +113,7 @@ def _machine(data: Mapping[str, Any], hardware: Hardware, name: str, linear: str
 
     base = "bf16" if "bf16" in known else known[0]
     generations = kernels["attention"]
-    chosen = generations.get(attention) or generations[list(generations)[-1]]
+    chosen = generations.get(attention) or generations[max(generations, key=_newest)]
     return Machine(
         linear=gemm(linear),
         matmul=gemm(base),
@@ -121,7 +127,7 @@ def _machine(data: Mapping[str, Any], hardware: Hardware, name: str, linear: str
             float(chosen["spread"]),
         ),
         memory=memory,
-        memory_bytes=hardware.memory_bytes,
+        memory_bytes=float(kernels.get("memory_bytes", hardware.memory_bytes)),
         launch=hardware.launch,
         domain=float(hardware.inner.devices or 1),
         network=network(hardware, kernels.get("network", {})),

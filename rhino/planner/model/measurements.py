@@ -53,6 +53,8 @@ class Run:
         configuration: a record of `configuration.CONFIGURATION`.
         seconds: per step; nan if unknown.
         memory: bytes of the fullest device; nan if unknown.
+        per_node: devices of a node.
+        recompute_known: whether the table says what is recomputed.
     """
 
     source: str
@@ -66,12 +68,19 @@ class Run:
     configuration: np.ndarray
     seconds: float
     memory: float
+    per_node: int
+    recompute_known: bool
 
     @property
     def gpus(self) -> int:
         """Devices of the run."""
         c = self.configuration
         return int(c["tp"] * c["pp"] * c["dp"] * c["cp"])
+
+    @property
+    def one_node(self) -> bool:
+        """Whether all devices sit in one node."""
+        return self.gpus <= self.per_node
 
     @property
     def group(self) -> tuple[str, str, int, int, float]:
@@ -90,16 +99,16 @@ def variant(device: str, linear: str, attention: str) -> Machine:
     kind = next((name for name in DEVICES if device.startswith(name)), device)
     base = machine(kind, linear=linear if kind not in ("A100", "V100", "L4") else "bf16", attention=attention)
     if device == "A100-40GB":
-        # 40 GB and 1555 GB/s of the datasheet.
+        # 39.4 GiB as PyTorch reports them, 1555 GB/s of the datasheet.
         ratio = 1.555e12 / base.memory
         base = base._replace(
             memory=1.555e12,
-            memory_bytes=4e10,
+            memory_bytes=4.23e10,
             linear=base.linear._replace(memory=base.linear.memory * ratio),
             matmul=base.matmul._replace(memory=base.matmul.memory * ratio),
         )
     if device == "H100-96GB":
-        base = base._replace(memory_bytes=9.6e10)
+        base = base._replace(memory_bytes=1.02e11)
     return base
 
 
@@ -187,6 +196,7 @@ def _run(row: Mapping[str, str]) -> Run:
             if recompute.startswith("sel")
             else Recompute.NONE
         ),
+        "dropout": float("vtrain" in row["set"] or "bloom" in row["set"]),
         "fused_norm": 0.0 if foreign and "rms" not in (attention + notes).lower() else 1.0,
         "fused_attention": 0.0 if "unfused" in attention or "torch" in attention else 1.0,
         "sequence_parallel": float(core or "sequence parallel" in notes or "sequence_parallel" in notes),
@@ -213,8 +223,10 @@ def _run(row: Mapping[str, str]) -> Run:
         device=device,
         linear=next((kind for kind in ("fp8", "fp4") if kind in precision), "bf16"),
         attention=generation,
-        stack=STACKS.get(row["set"], FOREIGN),
+        stack="megatron-moe" if moe and core else STACKS.get(row["set"], FOREIGN),
         configuration=configurations([values])[0],
         seconds=float(step) if step else math.nan,
         memory=float(memory) * unit if memory else math.nan,
+        per_node=int(number("gpus_per_node", 8.0)),
+        recompute_known=not recompute.startswith("see"),
     )

@@ -5,7 +5,7 @@ schedule       bubble, of a stage                     micro-batches held by the 
 =============  =====================================  =================================
 GPipe, 1F1B    (p - 1) (F + B + W)                    m, p
 interleaved    (p - 1) (F + B + W) / v                p (1 + (p - 1) / (p v))
-ZB-1p          (p - 1) (F + B - 2 W)                  p
+ZB-1p          (p - 1) (F + B - W)                    p
 ZB-2p          0                                      2 p
 =============  =====================================  =================================
 
@@ -16,7 +16,9 @@ micro-batches as its longest path to the end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from numba import njit
 
@@ -45,9 +47,9 @@ def bubble_time(
         return 0.0
     wait = max(0.0, path - slowest)
     if schedule == 2.0:
-        # Weight gradients take half of the backward pass; each of the p - 1 waits is filled by two of them.
+        # Weight gradients take half of the backward pass; two of them fill part of each of the p - 1 waits.
         weight = (1.0 - forward_share) / 2.0
-        return wait * max(0.0, 1.0 - 3.0 * weight)
+        return wait * max(0.0, 1.0 - 2.0 * weight)
     if schedule == 3.0:
         return 0.0
     return wait / max(1.0, chunks)
@@ -59,13 +61,30 @@ def in_flight(schedule: float, stages: float, chunks: float, micro_batches: floa
     if schedule == 0.0:
         return micro_batches
     depth = stages - stage
-    if schedule == 3.0:
-        depth = 2.0 * stages - 2.0 * stage - 1.0 if stages > 1.0 else 1.0
+    if schedule >= 2.0 and stages > 1.0:
+        # Late weight gradients keep every stage as full as the first.
+        depth = stages * (schedule - 1.0)
     if chunks > 1.0 and stages > 1.0:
         # Warm-up of interleaved 1F1B in chunks: (p - s - 1) * 2 + (v - 1) * p + 1.
         held = (2.0 * (stages - stage - 1.0) + (chunks - 1.0) * stages + 1.0) / chunks
         return min(held, micro_batches)
     return min(depth, micro_batches)
+
+
+@njit(cache=True)
+def stage_layers(c: Any, stage: float) -> float:
+    """Layers of a pipeline stage of a configuration.
+
+    Layers that do not divide: where two more would, the ends have one less (embedding and logits count as layers);
+    else every stage is taken as large as the largest.
+    """
+    chunks = c.pp * c.vp
+    if c.layers % chunks == 0.0:
+        return c.layers / c.pp
+    if (c.layers + 2.0) % chunks == 0.0:
+        end = 1.0 if stage == 0.0 or stage == c.pp - 1.0 else 0.0
+        return (c.layers + 2.0) / c.pp - end
+    return math.ceil(c.layers / chunks) * c.vp
 
 
 def depth_to_end(successors: Sequence[Sequence[int]]) -> list[int]:

@@ -32,6 +32,7 @@ class Software(NamedTuple):
         grad_bytes: bytes per gradient element in reductions.
         state_bytes: bytes per parameter and device that no sharding divides (working copy and gradients).
         optimizer_bytes: bytes per parameter of optimizer states and master copy.
+        logit_bytes: bytes per logit that the loss holds: 8 in 16 and 32 bits with a gradient, 4 where it is fused.
         copies: 1 where rotary embedding and gating keep copies for the backward pass, 0 where they are fused.
         activation_factor: allocator and temporaries, as a factor on activations.
         memory_fixed: bytes of context, libraries and buffers.
@@ -58,6 +59,7 @@ class Software(NamedTuple):
     grad_bytes: float
     state_bytes: float
     optimizer_bytes: float
+    logit_bytes: float
     copies: float
     activation_factor: float
     memory_fixed: float

@@ -29,7 +29,7 @@ from rhino.planner.model.gemm import gemm_time
 from rhino.planner.model.machine import Machine
 from rhino.planner.model.memory import fill_memory
 from rhino.planner.model.memory_bound import LOGIT_TRAFFIC, layer_traffic
-from rhino.planner.model.schedule import bubble_time
+from rhino.planner.model.schedule import bubble_time, stage_layers
 from rhino.planner.model.software import Software
 
 #: Relative standard error of element-wise time and of what the host needs.
@@ -220,7 +220,7 @@ def predict_one(m: Machine, s: Software, c: Any, out: Any) -> None:  # type: ign
         gather_backward = max(back - (backward.sum() + again.sum() + tp_backward) * s.dp_overlap, back * 0.02)
 
     # The host launches kernels ahead of the device; it is the floor of a layer's pass.
-    calls = 2.0 * (c.tp - 1.0) + (2.0 if c.experts > 0.0 else 0.0)
+    calls = 2.0 * (c.tp - 1.0) ** 2 / 7.0 + (2.0 if c.experts > 0.0 else 0.0)
     calls += c.zero if c.zero >= 2.0 else 0.0
     host = calls * s.host_collective
     busy_forward = forward.sum() + tp_forward + cp_forward + ep_forward
@@ -236,21 +236,12 @@ def predict_one(m: Machine, s: Software, c: Any, out: Any) -> None:  # type: ign
     ends = head_traffic / (m.memory * s.elementwise)
 
     # Time of a micro-batch on the slowest stage and on the whole path.
-    chunks = c.pp * c.vp
     layer = busy_forward + busy_backward + idle + gather_forward + gather_backward
-    deep = c.layers / chunks
-    if c.pp > 1.0 and deep != math.floor(deep):
-        # Layers that do not divide: ends count as layers where that makes stages equal, else the largest stage.
-        if (c.layers + 2.0) % chunks == 0.0:
-            deep = (c.layers + 2.0) / chunks
-        else:
-            deep = math.ceil(deep)
-    middle = deep * c.vp * layer
-    last = min(deep * c.vp, c.layers) * layer + logits + ends
-    if c.pp > 1.0 and (c.layers + 2.0) % chunks == 0.0:
-        last = (deep * c.vp - 1.0) * layer + logits + ends
+    most = stage_layers(c, 1.0) if c.pp > 2.0 else stage_layers(c, 0.0)
+    middle = most * layer
+    last = stage_layers(c, c.pp - 1.0) * layer + logits + ends
     path = c.layers * layer + logits + ends
-    slowest = last if c.pp == 1.0 else max(middle, last)
+    slowest = max(middle, last)
 
     # Point to point between stages: every chunk boundary, both ways.
     hop = 0.0
@@ -266,7 +257,7 @@ def predict_one(m: Machine, s: Software, c: Any, out: Any) -> None:  # type: ign
     steady = c.micro_batches * (slowest + sends)
 
     # Gradients and parameters over the data parallel group, once a step.
-    layers_here = deep * c.vp if c.pp > 1.0 else c.layers
+    layers_here = most
     local = layers_here * shared / c.tp + embedding / c.tp * (1.0 if c.pp > 1.0 or c.tied > 0.0 else 2.0)
     reduction = 0.0
     if shards > 1.0 and not (c.zero >= 2.0 and c.pp == 1.0):
@@ -288,7 +279,7 @@ def predict_one(m: Machine, s: Software, c: Any, out: Any) -> None:  # type: ign
         updated /= shards
     optimizer = s.optimizer * updated * c.trained / (m.memory * 0.75)
 
-    layers_run = c.micro_batches * (middle / layer if c.pp > 1.0 else c.layers)
+    layers_run = c.micro_batches * (most if slowest == middle else stage_layers(c, c.pp - 1.0))
     out.matmul = layers_run * (forward[0] + backward[0] + again[0])
     out.matmul += c.micro_batches * logits if slowest == last else 0.0
     out.attention = layers_run * (forward[1] + backward[1] + again[1])
