@@ -174,3 +174,31 @@ class Network:
         )
         hubs = {value: spread.at(assignment[variable]) for value, (variable, spread) in self.hubs.items()}
         return Decision(tuple(nodes), arguments, hubs)
+
+    def assign(self, decision: Decision) -> list[int] | None:
+        """An assignment that stands for a decision, hubs chosen to fit; None when it is not in this space."""
+        picks = [-1] * len(self.problem.costs)
+        for variable, made, candidate in zip(
+            self.node_variables, self.space.sets, decision.nodes, strict=True
+        ):
+            if variable is None or made is None or candidate is None or picks[variable] >= 0:
+                continue
+            found = made.place.get(candidate.placement)
+            if found is None:
+                return None
+            picks[variable] = found
+        for variable, spread, layout in zip(
+            self.argument_variables, self.space.arguments, decision.arguments, strict=True
+        ):
+            if layout not in spread.layouts:
+                return None
+            picks[variable] = int(np.flatnonzero(spread.index == spread.layouts.index(layout))[0])
+        around: dict[int, np.ndarray] = {v: self.problem.costs[v] for v, _ in self.hubs.values()}
+        for i, j, table in self.problem.edges:
+            if i in around and picks[j] >= 0:
+                around[i] = around[i] + table[:, picks[j]]
+            if j in around and picks[i] >= 0:
+                around[j] = around[j] + table[picks[i]]
+        for variable, costs in around.items():
+            picks[variable] = int(np.argmin(costs))
+        return picks

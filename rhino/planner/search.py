@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino.ir.errors import PlanError
 from rhino.ir.mesh import Mesh
@@ -31,6 +31,9 @@ JOINT_AXES = 2
 
 #: Rounds of the solver after its exact phase: a count, so that the plan does not depend on the clock.
 ITERATIONS = 100
+
+#: Relative distance from the bound at which a plan is good enough.
+GAP = 1e-4
 
 #: How often the network's limit is tightened when the plan that it finds needs more than it thought.
 ROUNDS = 4
@@ -120,8 +123,12 @@ class Search:
     def fits(self, found: Found) -> bool:
         return found.cost.peak_memory_bytes <= self.limit
 
-    def solve(self, origin: str, mesh: Mesh, restriction: Restriction | None = None) -> Found:
+    def solve(
+        self, origin: str, mesh: Mesh, restriction: Restriction | None = None, start: Found | None = None
+    ) -> Found:
         """The best plan in a plan space: first without regard to memory, then under prices for it.
+
+        `start` is a plan on this mesh that the network's answer is never dearer than.
 
         Returns the plan that comes nearest to the limit when none is found that fits. Raises PlanError when the
         space is empty.
@@ -130,7 +137,8 @@ class Search:
         space = build_space(self.graph, self.options, shop, restriction)
         network = Network(space, self.regions)
         try:
-            solution = solve(network.problem, timeout=None, iterations=ITERATIONS)
+            warm = network.assign(start.schedule.decision) if start is not None else None
+            solution = solve(network.problem, timeout=None, iterations=ITERATIONS, gap=GAP, start=warm)
         except Infeasible as error:
             raise PlanError(f"no plan on mesh {mesh}: {error}") from error
         bound = solution.lower_bound / MICRO + self.makers_s
@@ -146,7 +154,7 @@ class Search:
         best = found
         for _ in range(ROUNDS):
             try:
-                solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS)
+                solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS, gap=GAP)
             except Infeasible:
                 break
             bound = found.lower_bound  # the bound without a limit stays valid under one
@@ -186,14 +194,23 @@ class Search:
             raise error or PlanError(f"template '{name}' has no mesh for {self.cluster.size} devices")
         return self.best(found)
 
+    def joint(self, mesh: Mesh, known: Sequence[Found]) -> Found:
+        """The best plan on a mesh of one or two axes: improved axis by axis from a known one, then decided jointly."""
+        start = refine(self, mesh, known) if len(mesh.axes) > 1 else None
+        found = self.solve("search", mesh, start=start)
+        best = self.best([found, start]) if start is not None else found
+        return replace(best, lower_bound=found.lower_bound)
+
     def run(self, mesh: Mesh | None) -> Outcome:
         """Search all meshes (or one), and all templates. Raises PlanError when nothing fits."""
-        fixed = [] if mesh is None else [mesh] if len(mesh.axes) <= JOINT_AXES else []
-        every = [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
+        joint = [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
+        if mesh is not None:
+            joint = [*merged(mesh), mesh] if len(mesh.axes) > 1 else [mesh]
         found: list[Found] = []
-        for candidate in fixed if mesh is not None else every:
-            self.progress(f"mesh {candidate}")
-            found.append(self.solve("search", candidate))
+        for candidate in joint:
+            if len(candidate.axes) <= JOINT_AXES:
+                self.progress(f"mesh {candidate}")
+                found.append(self.joint(candidate, found))
         templates: dict[str, Found | str] = {}
         for name in TEMPLATES:
             self.progress(f"template {name}")
@@ -202,18 +219,13 @@ class Search:
             except PlanError as error:
                 templates[name] = error.message
         known = [t for t in templates.values() if isinstance(t, Found)]
-        if mesh is None:
-            leader = self.best([*found, *known])
-            for candidate in meshes(self.cluster, 3):
-                if embedding(leader.mesh, candidate) is not None:
-                    self.progress(f"mesh {candidate}")
-                    found.append(refine(self, candidate, [*found, *known]))
-        elif not fixed:
-            for coarse in merged(mesh):
-                self.progress(f"mesh {coarse}")
-                known.append(self.solve("search", coarse))
-            found.append(refine(self, mesh, known))
-            known = [t for t in known if t.mesh == mesh]
+        leader = self.best([*found, *known])
+        for candidate in [mesh] if mesh is not None else meshes(self.cluster, 3):
+            if len(candidate.axes) > JOINT_AXES and (mesh or embedding(leader.mesh, candidate) is not None):
+                self.progress(f"mesh {candidate}")
+                found.append(refine(self, candidate, [*found, *known]))
+        if mesh is not None:
+            found = [f for f in found if f.mesh == mesh]
         bounds = [f.lower_bound for f in found if f.lower_bound > 0] or [self.floor_s]
         best = self.best([*found, *known])
         bound = min(best.cost.step_time_s, *bounds)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
+from rhino.ir.rule import Placement
 from rhino.planner.candidates import (
     Candidate,
     Choice,
@@ -59,6 +61,11 @@ class CandidateSet:
     times: np.ndarray
     operands: tuple[Spread, ...]
     results: tuple[Spread, ...]
+
+    @cached_property
+    def place(self) -> dict[Placement, int]:
+        """The strategy of every placement."""
+        return {candidate.placement: i for i, candidate in enumerate(self.candidates)}
 
 
 class Workshop:
