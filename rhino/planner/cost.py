@@ -9,13 +9,13 @@ local operands read and the local results written once. Views move nothing; look
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
-from rhino.ir import types
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
 from rhino.planner.candidates import COMPUTE
 from rhino.planner.cluster import Hardware
-from rhino.planner.graph import MAKERS, Kind
+from rhino.planner.graph import Kind
 
 #: Ops that only say how memory is read; torch makes them views.
 VIEWS = frozenset({"hlo.reshape", "hlo.transpose", "hlo.broadcast_in_dim", "hlo.slice"})
@@ -28,7 +28,7 @@ def op_time(hardware: Hardware, kind: Kind, placement: Placement, shards: int) -
     """Time of an op whose work is cut into `shards` equal pieces, under a placement."""
     if kind.name in VIEWS or kind.name == "hlo.constant":
         return 0.0
-    element = types.element_name(kind.results[0].element_type)
+    element = kind.element
     rates = hardware.flops
     rate = (
         rates.get(element, rates["f32"])
@@ -43,8 +43,8 @@ def op_time(hardware: Hardware, kind: Kind, placement: Placement, shards: int) -
 def least_time(hardware: Hardware, kind: Kind, devices: int) -> float:
     """What an op takes at least, whatever its placement: work and tensors in as many pieces as there are devices."""
     whole = Placement(
-        tuple(Layout.replicated(len(t.get_shape())) for t in kind.operands),
-        tuple(Layout.replicated(len(t.get_shape())) for t in kind.results),
+        tuple(Layout.replicated(len(shape)) for shape, _ in kind.operand_tensors),
+        tuple(Layout.replicated(len(shape)) for shape, _ in kind.result_tensors),
     )
     if kind.name in VIEWS or kind.name == "hlo.constant":
         return 0.0
@@ -55,16 +55,23 @@ def traffic(kind: Kind, placement: Placement) -> float:
     """Bytes that an op reads and writes in one device's memory."""
     if kind.name in VIEWS:
         return 0.0
-    written = sum(local_bytes(t, layout) for t, layout in zip(kind.results, placement.results, strict=True))
-    read = [local_bytes(t, layout) for t, layout in zip(kind.operands, placement.operands, strict=True)]
+    written = sum(
+        size * elements(shape, layout)
+        for (shape, size), layout in zip(kind.result_tensors, placement.results, strict=True)
+    )
+    read = [
+        size * elements(shape, layout)
+        for (shape, size), layout in zip(kind.operand_tensors, placement.operands, strict=True)
+    ]
     if kind.name in LOOKUPS:
         read[0] = written
     return written + sum(read)
 
 
-def local_bytes(type: types.Type, layout: Layout) -> float:
-    """Bytes of a tensor on one device."""
-    return types.itemsize(type.element_type) * math.prod(layout.local_shape(type.get_shape()))
+@lru_cache(maxsize=1 << 18)
+def elements(shape: tuple[int, ...], layout: Layout) -> int:
+    """Elements of a tensor on one device."""
+    return math.prod(layout.local_shape(shape))
 
 
 def shards_of(placement: Placement) -> int:
@@ -76,11 +83,3 @@ def shards_of(placement: Placement) -> int:
         for digit in digits
     }
     return math.prod(atom.size for atom in atoms)
-
-
-def makes_nothing(kind: Kind) -> bool:
-    """Whether an op's result takes no memory of its own: a view of its operand."""
-    return kind.name in VIEWS
-
-
-__all__ = ["LOOKUPS", "MAKERS", "VIEWS", "local_bytes", "makes_nothing", "op_time", "shards_of", "traffic"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
@@ -32,6 +33,21 @@ class Kind:
     flops: int
     operands: tuple[types.Type, ...]
     results: tuple[types.Type, ...]
+
+    @cached_property
+    def element(self) -> str:
+        """Name of the first result's element type."""
+        return types.element_name(self.results[0].element_type)
+
+    @cached_property
+    def operand_tensors(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Shape and item size of every operand."""
+        return tuple((tuple(t.get_shape()), types.itemsize(t.element_type)) for t in self.operands)
+
+    @cached_property
+    def result_tensors(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Shape and item size of every result."""
+        return tuple((tuple(t.get_shape()), types.itemsize(t.element_type)) for t in self.results)
 
 
 @dataclass

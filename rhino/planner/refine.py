@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rhino.ir.mesh import Mesh
-from rhino.planner.candidates import REPLICATED, Choice, Mark, argument_layouts, marks_for
+from rhino.planner.candidates import REPLICATED, Choice, Mark, marks_for
 from rhino.planner.network import Decision
 from rhino.planner.space import Restriction
 
@@ -77,7 +77,7 @@ def _read(search: Search, found: Found, where: tuple[int, ...]) -> tuple[Choices
     marks: Marks = []
     for i, layout in enumerate(decision.arguments):
         options = tuple(marks_for(search.options.arguments[i], axis) for axis in found.shop.axes)
-        own_marks = argument_layouts(search.graph.values[i].shape, options, found.shop.axes)[layout]
+        own_marks = found.shop.argument(search.graph.values[i].shape, options)[layout]
         marks.append(tuple(own_marks[j] for j in where))
     return choices, marks
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
-from rhino.planner.cost import VIEWS, op_time, shards_of
+from rhino.planner.cost import VIEWS, elements, shards_of
 from rhino.planner.graph import Graph
 from rhino.planner.network import Decision, result_argument
 from rhino.planner.space import Workshop
@@ -202,7 +202,7 @@ def _positioned(graph: Graph, value: int, source: Layout, transfers: list[Transf
 
 
 def _local(graph: Graph, value: int, layout: Layout) -> int:
-    return math.prod(layout.local_shape(graph.values[value].shape))
+    return elements(graph.values[value].shape, layout)
 
 
 def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
@@ -239,7 +239,6 @@ def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
             write = (number(id(transfer)), size(value, transfer.target))
             items.append(Item(transfer.seconds, True, (start,), (write,)))
 
-    hardware = shop.cluster.hardware
     move(early.get(-1, ()))
     for index, node in enumerate(graph.nodes):
         move(late.get(index, ()))
@@ -251,7 +250,7 @@ def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
             value = node.results[0]
             for layout in plan.makers.get(value) or {Layout.replicated(len(graph.values[value].shape)): []}:
                 placement = following(node.operands, graph, layout)
-                seconds = op_time(hardware, node.kind, placement, shards_of(placement))
+                seconds = shop.op_seconds(node.kind, placement, shards_of(placement))
                 write = (number((value, layout)), size(value, layout))
                 items.append(Item(seconds, False, inputs, (write,), node.kind.name in VIEWS))
             continue
@@ -259,7 +258,7 @@ def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
         writes = tuple(
             (number(v), size(v, layout)) for v, layout in zip(node.results, placement.results, strict=True)
         )
-        seconds = op_time(hardware, node.kind, placement, candidate.shards)
+        seconds = shop.op_seconds(node.kind, placement, candidate.shards)
         items.append(Item(seconds, False, inputs, writes, node.kind.name in VIEWS))
         move(early.get(index, ()))
     move(late.get(len(graph.nodes), ()))

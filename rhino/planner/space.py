@@ -78,7 +78,8 @@ class Workshop:
         self.communication = Communication(cluster, mesh)
         self._spreads: dict[tuple[tuple[Layout, ...], bytes], Spread] = {}
         self._sets: dict[object, tuple[Kind, CandidateSet]] = {}
-        self._arguments: dict[tuple[tuple[int, ...], tuple[tuple[Mark | None, ...], ...]], Spread] = {}
+        self._digits: dict[object, dict[Layout, tuple[Mark | None, ...]]] = {}
+        self._seconds: dict[tuple[int, Placement], float] = {}
         self._pairs: dict[
             tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], np.ndarray
         ] = {}
@@ -98,7 +99,7 @@ class Workshop:
         key = id(kind), choices, together
         if key not in self._sets:
             found = candidates(kind.rule, choices, self.axes, together)
-            times = [MICRO * op_time(self.cluster.hardware, kind, c.placement, c.shards) for c in found]
+            times = [MICRO * self.op_seconds(kind, c.placement, c.shards) for c in found]
             made = CandidateSet(
                 found,
                 np.array(times),
@@ -110,12 +111,21 @@ class Workshop:
             self._sets[key] = kind, made  # the kind is kept alive: its identity is the key
         return self._sets[key][1]
 
-    def argument(self, shape: tuple[int, ...], marks: tuple[tuple[Mark | None, ...], ...]) -> Spread:
-        """The layouts of an argument with ``marks[i]`` open to axis i."""
+    def op_seconds(self, kind: Kind, placement: Placement, shards: int) -> float:
+        """`op_time`, remembered. Kinds live as long as their graph, so their identity is a key."""
+        key = id(kind), placement
+        if key not in self._seconds:
+            self._seconds[key] = op_time(self.cluster.hardware, kind, placement, shards)
+        return self._seconds[key]
+
+    def argument(
+        self, shape: tuple[int, ...], marks: tuple[tuple[Mark | None, ...], ...]
+    ) -> dict[Layout, tuple[Mark | None, ...]]:
+        """The layouts of an argument with ``marks[i]`` open to axis i, each with the marks it takes."""
         key = shape, marks
-        if key not in self._arguments:
-            self._arguments[key] = self.spread(tuple(argument_layouts(shape, marks, self.axes)))
-        return self._arguments[key]
+        if key not in self._digits:
+            self._digits[key] = argument_layouts(shape, marks, self.axes)
+        return self._digits[key]
 
     def table(self, shape: tuple[int, ...], itemsize: int, a: Spread, b: Spread) -> np.ndarray:
         """Reshard times in microseconds from every strategy of `a` to every strategy of `b`."""
@@ -176,8 +186,9 @@ def build_space(
         per_marks = tuple(marks_for(known, axis) for axis in shop.axes)
         if restriction is not None:
             per_marks = tuple(restriction.marks(i, a, m) for a, m in enumerate(per_marks))
-        spread = shop.argument(graph.values[i].shape, per_marks)
+        layouts = tuple(shop.argument(graph.values[i].shape, per_marks))
         if restriction is not None and restriction.layouts is not None:
-            spread = shop.spread(restriction.layouts(i, spread.layouts))
+            layouts = restriction.layouts(i, layouts)
+        spread = shop.spread(layouts)
         arguments.append(spread)
     return Space(graph, shop, sets, arguments)
