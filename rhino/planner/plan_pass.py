@@ -1,6 +1,8 @@
 """plan: decide all layouts of a global module for a cluster, and write them in.
 
     rhino-opt step.mlir -p 'plan{cluster=8xH100},spmd,fuse-collectives'
+
+The layers of the package point downward, so it stands here and not among `rhino.passes`.
 """
 
 from __future__ import annotations
