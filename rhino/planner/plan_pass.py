@@ -21,7 +21,8 @@ from rhino.planner.plan import plan
 @dataclass(frozen=True)
 class PlanPass(ModulePass):
     """Options: `cluster` (``2x8xH100``, or a number of local processes), `mesh` (searched if left out), `template`
-    (``dp``, ``zero3``, ``megatron``; a search if left out), `memory`: bytes per device (by default 90 % of the device's).
+    (``dp``, ``zero3``, ``megatron``; a search if left out), `memory` (bytes per device, 90 % of the
+    device's if left out).
 
     Raises what `rhino.planner.plan` raises.
     """
