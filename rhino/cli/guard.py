@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
+from typing import TextIO
 
-from rhino.ir.errors import RhinoError, UsageError
+from rhino.ir.errors import RhinoError, RhinoWarning, UsageError
 from rhino.runtime.launch import debugging, is_rank, write_error
 
 _INTERRUPTED = 130
@@ -16,7 +18,9 @@ _INTERRUPTED = 130
 def guarded(run: Callable[[], int | None]) -> int:
     """Run a command. Returns its exit code: 0, or 1 or 2 after an error has been reported."""
     try:
-        return run() or 0
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return run() or 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
@@ -60,6 +64,22 @@ def report(error: RhinoError) -> int:
     if not (is_rank() and write_error(error)):
         print(f"error: {error}", file=sys.stderr)
     return error.exit_code
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """As `warnings.showwarning`, but Rhino's own say where in the user's program, not where in Rhino."""
+    if issubclass(category, RhinoWarning):
+        text = f"warning: {message}\n"
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, end="", file=file or sys.stderr)
 
 
 def _unexpected(error: BaseException, message: str) -> RhinoError:

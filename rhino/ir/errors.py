@@ -25,6 +25,10 @@ class RhinoError(Exception):
         return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
 
 
+class RhinoWarning(UserWarning):
+    """Something works, but not as well as the user may expect; the message names what and where."""
+
+
 class UsageError(RhinoError):
     """The command line or an API call cannot mean anything."""
 

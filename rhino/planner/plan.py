@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.text import parse_module, print_module, read_file
 from rhino.dialects.verify import verify
 from rhino.ir import types
-from rhino.ir.errors import MeshError, PlanError
+from rhino.ir.errors import MeshError, PlanError, RhinoWarning
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
 from rhino.planner.evaluate import evaluate_plan
@@ -153,11 +154,13 @@ def plan(
 
     Raises MeshError when the mesh does not fit the cluster, PlanError when nothing fits the memory or the template
     does not apply (a batch that cannot be divided, say), ProgramError when the module is not of the global stage.
+    Warns (RhinoWarning) of every op that is worth dividing and that the mesh cannot divide.
     """
     from rhino.passes.inline_composites import inline_composites
     from rhino.planner.graph import read
     from rhino.planner.materialize import materialize
     from rhino.planner.search import Found, Search, does_not_fit
+    from rhino.planner.whole import undivided
 
     began = time.perf_counter()
     if mesh is not None and mesh.size != cluster.size:
@@ -174,7 +177,7 @@ def plan(
     times: dict[str, float | None] = {}
     notes: dict[str, str] = {}
     if template is not None:
-        best, bound = search.template(template, mesh), 0.0
+        best, bound = search.template(template, mesh), search.floor_s
         if not search.fits(best):
             raise does_not_fit(best, limit)
         times[template] = best.cost.step_time_s
@@ -187,6 +190,8 @@ def plan(
             else:
                 times[name] = None
                 notes[name] = found if isinstance(found, str) else does_not_fit(found, limit).message
+    for message in undivided(graph, search.options, best.mesh, cluster.hardware):
+        warnings.warn(message, RhinoWarning, stacklevel=2)
     materialize(placed, best.schedule, best.mesh)
     cost = evaluate_plan(placed, cluster)
     bound = min(bound, cost.step_time_s)
