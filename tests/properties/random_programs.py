@@ -244,7 +244,7 @@ class Maker:
             high.append(unit * self.integer(-1, 2) if self.flip() else 0)
             interior.append(self.pick([0, 0, 1]))
             total *= max(0, low[-1] + high[-1] + extent + (extent - 1) * interior[-1])
-        value = self.pick([0, 0, 1, -2])
+        value = self.pick([0, 1, -2])
         if types.element_of(x) == types.I1:
             value = bool(value)
         if 0 < total <= 2 * MAX_ELEMENTS:

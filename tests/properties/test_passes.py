@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from random_layouts import layouts, placed
+from random_layouts import layouts, placed, splits
 from random_programs import SMOOTH, Program, meshes, programs, with_loss
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from rhino.dialects import signature
 from rhino.dialects.dist.attributes import LayoutAttr
-from rhino.dialects.dist.layouts import LAYOUT, with_attribute
+from rhino.dialects.dist.layouts import LAYOUT, set_layouts, with_attribute
 from rhino.dialects.text import parse_module, print_module
 from rhino.dialects.verify import stage_of, verify
 from rhino.ir import types
@@ -99,16 +99,29 @@ def any_placement(data: st.DataObject, mesh: Mesh, program: Program, seed: int) 
     chain.localize()
 
 
+def pin(data: st.DataObject, module: ModuleOp, mesh: Mesh) -> None:
+    """Pin some arguments, results and ops; ops to something that their rules can yield."""
+    func = signature.main_of(module)
+    values = {
+        "argument": (signature.arguments(func), list(func.args)),
+        "result": (signature.results(func), list(signature.return_of(func).operands)),
+    }
+    for slots, ends in values.values():
+        for i, value in enumerate(ends):
+            if data.draw(st.booleans()):
+                shape = types.shape_of(value)
+                attr = LayoutAttr.of(data.draw(layouts(shape, mesh)), shape, mesh)
+                slots[i] = with_attribute(slots[i], LAYOUT, attr)
+    signature.set_arguments(func, values["argument"][0])
+    signature.set_results(func, values["result"][0])
+    for op in func.body.block.ops:
+        if op.results and data.draw(st.integers(0, 4)) == 4:
+            rule = op.rule()
+            set_layouts(op, rule.place(data.draw(splits(rule, mesh.atoms))).results, mesh)
+
+
 def any_pins(data: st.DataObject, mesh: Mesh, program: Program, seed: int) -> None:
-    func = signature.main_of(program.module)
-    slots = []
-    for arg, slot in zip(func.args, signature.arguments(func), strict=True):
-        if data.draw(st.booleans()):
-            shape = types.shape_of(arg)
-            pin = LayoutAttr.of(data.draw(layouts(shape, mesh)), shape, mesh)
-            slot = with_attribute(slot, LAYOUT, pin)
-        slots.append(slot)
-    signature.set_arguments(func, slots)
+    pin(data, program.module, mesh)
     chain = Chain(program.module, program.data(seed))
     chain.apply(data.draw(st.sampled_from(["propagate", "place"])), mesh=str(mesh))
     chain.localize()
