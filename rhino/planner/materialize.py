@@ -12,7 +12,7 @@ from rhino.ir.mesh import Mesh
 from rhino.ir.rule import Placement
 from rhino.passes.place import place
 from rhino.planner.graph import Graph
-from rhino.planner.schedule import Schedule, Transfer, following
+from rhino.planner.schedule import Schedule, Transfer, following, is_star
 
 
 def materialize(module: ModuleOp, plan: Schedule, mesh: Mesh) -> None:
@@ -33,7 +33,7 @@ def materialize(module: ModuleOp, plan: Schedule, mesh: Mesh) -> None:
             placements[op] = following(node.operands, graph, layout)
     place(module, mesh, placements, plan.decision.arguments, plan.results)
     for value, transfers in plan.transfers.items():
-        if _differs(transfers):
+        if not is_star(transfers):
             _rewire(graph, value, transfers, users, mesh)
 
 
@@ -50,12 +50,6 @@ def _copies(op: Operation, groups: list[list[tuple[int, int]]], users: list[Oper
             users[user].operands[position] = copy.results[0]
         out.append(copy)
     return out
-
-
-def _differs(transfers: list[Transfer]) -> bool:
-    """Whether the transfers are not simply one reshard of the value per layout."""
-    targets = {t.target for t in transfers}
-    return len(targets) < len(transfers) or any(t.parent is not None for t in transfers)
 
 
 def _rewire(graph: Graph, value: int, transfers: list[Transfer], users: list[Operation], mesh: Mesh) -> None:

@@ -205,6 +205,37 @@ def _local(graph: Graph, value: int, layout: Layout) -> int:
     return elements(graph.values[value].shape, layout)
 
 
+def is_star(transfers: Sequence[Transfer]) -> bool:
+    """Whether the transfers are simply one reshard of the value per layout, as `place` makes them."""
+    targets = {t.target for t in transfers}
+    return len(targets) == len(transfers) and all(t.parent is None for t in transfers)
+
+
+Standing = dict[int, list[tuple[int, Transfer]]]
+
+
+def _standing(plan: Schedule) -> tuple[Standing, Standing]:
+    """Transfers with their values, in the order in which they stand in the placed module: behind the op that makes
+    the value (-1: in front of all ops), and in front of the op that reads it.
+    """
+    graph = plan.graph
+    stars = [(v, t) for v, ts in plan.transfers.items() if is_star(ts) for t in ts]
+    stars.sort(key=lambda item: item[1].users[0])  # `place` goes from user to user
+    others = [(v, t) for v, ts in plan.transfers.items() if not is_star(ts) for t in ts]
+    early: Standing = {}
+    late: Standing = {}
+    for rewired, moves in ((False, stars), (True, others)):
+        for value, transfer in moves:
+            producer = graph.values[value].producer
+            if transfer.at >= 0:
+                late.setdefault(transfer.at, []).append((value, transfer))
+            elif producer is not None or rewired:  # each is inserted at the very front
+                early.setdefault(-1 if producer is None else producer, []).insert(0, (value, transfer))
+            else:
+                early.setdefault(-1, []).append((value, transfer))
+    return early, late
+
+
 def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
     """The cost that `evaluate_plan` finds for the placed module of this schedule, without making the module."""
     graph, decision = plan.graph, plan.decision
@@ -217,16 +248,10 @@ def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
         return graph.values[value].itemsize * _local(graph, value, layout)
 
     reads: dict[tuple[int, int], int] = {}
-    early: dict[int, list[tuple[int, Transfer]]] = {}
-    late: dict[int, list[tuple[int, Transfer]]] = {}
-    for value, transfers in plan.transfers.items():
-        producer = graph.values[value].producer
+    for transfers in plan.transfers.values():
         for transfer in transfers:
             reads.update((user, number(id(transfer))) for user in transfer.users)
-            if transfer.at < 0:
-                early.setdefault(-1 if producer is None else producer, []).append((value, transfer))
-            else:
-                late.setdefault(transfer.at, []).append((value, transfer))
+    early, late = _standing(plan)
     for value, places in plan.makers.items():
         for layout, users in places.items():
             reads.update((user, number((value, layout))) for user in users)
