@@ -25,7 +25,7 @@ from rhino.dialects.dist.layouts import argument_layouts, layout_error, layouts_
 from rhino.dialects.hlo.base import HloOp
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
-from rhino.ir.layout import Layout
+from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.rule import Placement, Rule, Split
 from rhino.ir.verify import op_error
@@ -217,15 +217,24 @@ def _settle(node: _Node, have: Mapping[SSAValue, Layout], mesh: Mesh) -> Placeme
 
 
 def _split_for_partial(node: _Node, atom: AxisRef, kind: str) -> None:
-    """Split a reduced factor so that the results become partial on `atom`, if there is one that divides."""
+    """Split a reduced factor so that the results become partial on `atom`, if there is one with room for it."""
     for factor in node.rule.factors:
-        used = [s for s in node.splits.values() if s.factor == factor]
-        left = node.rule.sizes[factor]
-        for split in used:
-            left //= split.axis.size
-        if node.rule.kind(factor) == kind and left % atom.size == 0:
-            node.splits[atom] = Split(atom, factor, left)
-            return
+        if node.rule.kind(factor) == kind:
+            taken = [Digit(s.axis, s.period) for s in node.splits.values() if s.factor == factor]
+            period = _free_period(node.rule.sizes[factor], taken, atom)
+            if period is not None:
+                node.splits[atom] = Split(atom, factor, period)
+                return
+
+
+def _free_period(extent: int, taken: Sequence[Digit], atom: AxisRef) -> int | None:
+    """The largest period with which `atom` can take one more digit beside those `taken`."""
+    for count in range(1, extent + 1):
+        if extent % count == 0:
+            digit = Digit(atom, extent // count)
+            if Layout.make([[*taken, digit]]).error([extent]) is None:
+                return digit.period
+    return None
 
 
 def _carry_partials(node: _Node, placement: Placement, have: Mapping[SSAValue, Layout]) -> Placement:

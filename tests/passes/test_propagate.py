@@ -134,3 +134,16 @@ def test_errors():
         decide(CHAIN.format(x="", y="").replace(
             "hlo.negate %t", "dist.reshard %t to #dist.layout<[{}, {}]>"
         ))  # fmt: skip
+
+
+def test_a_pinned_partial_finds_room_beside_a_strided_split():
+    decided, ops, _ = decide(
+        f"""
+func.func @main(%x: tensor<8x4xf32> {{{pin('[{}, {"a":2}]')}}}) -> tensor<8xf32> {{
+  %s = hlo.reduce "max" %x dims [1] {{dist.layout = [#dist.layout<[{{}}] partial {{"a": max, "b": max}}>]}}
+      : tensor<8x4xf32> -> tensor<8xf32>
+  func.return %s : tensor<8xf32>
+}}"""
+    )
+    assert ops["s"].operands == (Layout.make([[], [(B, 4), (A, 2)]]),)
+    assert decided.results == (Layout.replicated(1),)
