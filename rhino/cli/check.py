@@ -11,6 +11,7 @@ the order of additions may differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -301,6 +302,12 @@ def _against(
         key = (slot.role, slot.of if slot.role == "gradient" and slot.of else slot.name)
         if key in want:
             yield slot.name, relative_error(array, want[key], scales[slot.role])
+        elif slot.role == "gradient":
+            yield f"{slot.name} (PyTorch has none)", math.inf
+    ours = {slot.of for slot in slots if slot.role == "gradient"}
+    for role, name in want:
+        if role == "gradient" and name not in ours:
+            yield f"{name}.grad (missing)", math.inf
 
 
 def _print(report: Report) -> None:

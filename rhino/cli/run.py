@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +21,7 @@ from rhino.cli.planning import Request, local_program, make_plan
 from rhino.cli.progress import phase, terminal
 from rhino.cli.source import SEED, Source, forward_of, load, step_of
 from rhino.dialects.text import parse_module, print_module
-from rhino.ir.errors import UsageError
+from rhino.ir.errors import RhinoWarning, UsageError
 from rhino.runtime.launch import STARTED, is_rank, launch, watch_parent
 
 if TYPE_CHECKING:
@@ -59,6 +60,18 @@ class RunOptions:
             )
         if not Path(self.program).is_file():
             raise UsageError(f"no program file '{self.program}'")
+
+    def unused_by_reference(self) -> list[str]:
+        """The options given that mean nothing to plain PyTorch in one process."""
+        given = {
+            "--cluster": self.request.cluster is not None,
+            "--nproc": self.request.nproc is not None,
+            "--mesh": self.request.mesh is not None,
+            "--plan": self.request.plan != "auto",
+            "--memory-limit": self.request.memory_limit is not None,
+            "--kernels": self.kernels != "torch",
+        }
+        return [name for name, is_given in given.items() if is_given]
 
 
 @dataclass
@@ -274,6 +287,13 @@ def _steps(
 
 def _reference(options: RunOptions) -> None:
     """Plain PyTorch on one device."""
+    if unused := options.unused_by_reference():
+        verb = "says" if len(unused) == 1 else "say"
+        warnings.warn(
+            f"--reference is plain PyTorch in one process: {', '.join(unused)} {verb} nothing to it",
+            RhinoWarning,
+            stacklevel=1,
+        )
     started = _started(options)
     with phase("loading the program"):
         source = load(options.program, options.dtype)

@@ -4,6 +4,9 @@
 becomes
     func.func @main(%w, %x) -> (%loss, %dw {role = "gradient", of = "w"})
 
+A parameter that the loss does not depend on has no gradient, as in PyTorch: no optimizer touches it. One that the loss
+depends on only through ops that are flat everywhere (`floor`) has a gradient of zeros.
+
 Reverse mode on the IR: ops are walked backward once, each contributing the cotangents its definition gives.
 Composites without a derivative of their own are inlined first. Runs before layouts exist, so that the sums of
 the backward pass are ordinary partial sums to the planner.
@@ -42,7 +45,7 @@ class AutodiffPass(ModulePass):
 
 
 def differentiate(module: ModuleOp) -> None:
-    """Append gradients of result 0 with respect to all float parameters to `@main`, in place."""
+    """Append gradients of result 0 with respect to the float parameters it depends on to `@main`, in place."""
     func = signature.main_of(module)
     inline_composites(module)
     ret = signature.return_of(func)
@@ -57,6 +60,13 @@ def differentiate(module: ModuleOp) -> None:
         raise ProgramError(
             "@main has no floating-point parameter to differentiate",
             remedy='mark arguments with {rhino.role = "parameter"}',
+        )
+    used = _used_by(func, loss)
+    wanted = [(arg, slot) for arg, slot in wanted if arg in used]
+    if not wanted:
+        raise ProgramError(
+            "the loss depends on no floating-point parameter",
+            remedy="compute the first result of @main from the parameters",
         )
     gradients = backward(func, loss, [arg for arg, _ in wanted])
     result_slots = signature.results(func)
@@ -87,7 +97,7 @@ def _loss(func: FuncOp, ret: ReturnOp) -> SSAValue:
 
 
 def backward(func: FuncOp, loss: SSAValue, wanted: Sequence[SSAValue]) -> list[SSAValue]:
-    """Append ops that compute d(loss)/d(value) for every wanted value; zeros where the loss does not depend on it."""
+    """Append ops that compute d(loss)/d(value) for every wanted value; zeros where no derivative reaches it."""
     ops = [op for op in func.body.block.ops if isinstance(op, HloOp)]
     active = _reached_from(ops, wanted)
     builder = Builder(InsertPoint.before(signature.return_of(func)))
@@ -111,6 +121,15 @@ def backward(func: FuncOp, loss: SSAValue, wanted: Sequence[SSAValue]) -> list[S
                 known = cotangents.get(operand)
                 cotangents[operand] = cotangent if known is None else builder.add(known, cotangent)
     return [cotangents[v] if v in cotangents else builder.full_like(v, 0.0) for v in wanted]
+
+
+def _used_by(func: FuncOp, loss: SSAValue) -> set[SSAValue]:
+    """Float values that the loss depends on through float values, up to where gradients are stopped."""
+    used = {loss}
+    for op in reversed(list(func.body.block.ops)):
+        if not isinstance(op, StopGradientOp) and any(r in used for r in op.results):
+            used.update(o for o in op.operands if types.is_float(types.element_of(o)))
+    return used
 
 
 def _reached_from(ops: Sequence[HloOp], sources: Sequence[SSAValue]) -> set[SSAValue]:

@@ -75,8 +75,8 @@ def first_step(
 ) -> dict[tuple[str, str], np.ndarray]:
     """One step of plain PyTorch, by ``(role, name)``. The model is changed.
 
-    Holds the loss, the gradient of every parameter that needs one (zeros where the loss does not reach it, which then
-    are gradients to the optimizer too), the updated parameters and states, and the buffers after the forward pass.
+    Holds the loss, the gradient of every parameter that the loss depends on, the parameters and states after the
+    optimizer, and the buffers after the forward pass.
 
     Args:
         states: the optimizer's states before the step, named ``parameter.slot``; its step count is 0.
@@ -86,9 +86,6 @@ def first_step(
         value = loss(model, batch)
         value.backward()
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    for parameter in trained.values():
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
     out = {("loss", "loss"): to_numpy(value)}
     out.update(
         {("gradient", name): to_numpy(p.grad).copy() for name, p in trained.items() if p.grad is not None}

@@ -104,6 +104,16 @@ def test_one_process_and_mlir_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "step 3/3  loss" in capsys.readouterr().out
 
 
+def test_reference_names_the_options_it_has_no_use_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tiny(tmp_path)
+    succeeds("run", program, "--reference", "--steps", "1", "--nproc", "4", "--plan", "dp")
+    said = capsys.readouterr()
+    assert "step 1/1  loss" in said.out
+    assert "in one process: --nproc, --plan say nothing" in said.err
+
+
 def test_dtype_converts_weights_and_inputs(tmp_path: Path) -> None:
     out, program = tmp_path / "out.json", tiny(tmp_path)
     losses = {}
