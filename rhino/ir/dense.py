@@ -48,7 +48,7 @@ def _fit(array: np.ndarray, dtype: np.dtype, type: types.Type) -> np.ndarray:
     """Convert elements to `dtype`; raises ProgramError on overflow of integers and on fractions."""
     if array.dtype == dtype:
         return array
-    if dtype == np.bool_ or dtype.kind != "i":
+    if dtype == np.bool_ or dtype.kind not in "iu":
         with np.errstate(over="ignore", invalid="ignore"):
             return array.astype(dtype)
     if array.dtype.kind not in "biu" and not np.all(array == np.trunc(array.astype(np.float64))):
@@ -135,7 +135,7 @@ def _nested(array: np.ndarray) -> str:
 def _element(value: Any) -> str:
     if value.dtype == np.bool_:
         return "true" if value else "false"
-    if value.dtype.kind == "i":
+    if value.dtype.kind in "iu":
         return str(int(value))
     return float_text(value)
 

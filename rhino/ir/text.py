@@ -244,8 +244,11 @@ class RhinoParser(Parser):
                 self.raise_error(f"{integer} does not fit {name}", span)
             return np.bool_(integer)
         width = 8 * dtype.itemsize
-        if not -(1 << (width - 1)) <= integer < (1 << width):
+        unsigned = dtype.kind == "u"
+        if not (0 if unsigned else -(1 << (width - 1))) <= integer < (1 << width):
             self.raise_error(f"{integer} does not fit {name}", span)
+        if unsigned:
+            return dtype.type(integer)
         # As in MLIR, a signless literal may be written as signed or unsigned.
         return np.array(integer - (1 << width) if integer >> (width - 1) > 0 else integer).astype(dtype)[()]
 

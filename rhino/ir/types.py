@@ -6,15 +6,24 @@ from collections.abc import Sequence
 
 import ml_dtypes
 import numpy as np
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, Float64Type, IntegerType, TensorType
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    IntegerType,
+    Signedness,
+    TensorType,
+)
 from xdsl.ir import Attribute, SSAValue
 
 from rhino.ir.errors import ProgramError
 
 F64, F32, F16, BF16 = Float64Type(), Float32Type(), Float16Type(), BFloat16Type()
 I1, I8, I16, I32, I64 = (IntegerType(w) for w in (1, 8, 16, 32, 64))
+UI8, UI16, UI32, UI64 = (IntegerType(w, Signedness.UNSIGNED) for w in (8, 16, 32, 64))
 
-# name, MLIR type, numpy dtype. i1 holds 0 or 1.
+# name, MLIR type, numpy dtype. i1 holds 0 or 1; signless integers count as signed, as in StableHLO.
 _TABLE: tuple[tuple[str, Attribute, np.dtype], ...] = (
     ("f64", F64, np.dtype(np.float64)),
     ("f32", F32, np.dtype(np.float32)),
@@ -25,6 +34,10 @@ _TABLE: tuple[tuple[str, Attribute, np.dtype], ...] = (
     ("i16", I16, np.dtype(np.int16)),
     ("i32", I32, np.dtype(np.int32)),
     ("i64", I64, np.dtype(np.int64)),
+    ("ui8", UI8, np.dtype(np.uint8)),
+    ("ui16", UI16, np.dtype(np.uint16)),
+    ("ui32", UI32, np.dtype(np.uint32)),
+    ("ui64", UI64, np.dtype(np.uint64)),
 )
 _NUMPY = {mlir: dtype for _, mlir, dtype in _TABLE}
 _MLIR = {dtype: mlir for _, mlir, dtype in _TABLE}
@@ -72,15 +85,23 @@ def is_float(type: Attribute) -> bool:
 
 
 def is_integer(type: Attribute) -> bool:
-    """Signless integers, i1 excluded."""
-    return type in (I8, I16, I32, I64)
+    """Signed (that is, signless) and unsigned integers, i1 excluded."""
+    return type in (I8, I16, I32, I64) or is_unsigned(type)
+
+
+def is_unsigned(type: Attribute) -> bool:
+    return type in (UI8, UI16, UI32, UI64)
 
 
 def widens(source: Attribute, target: Attribute) -> bool:
     """Whether every value of `source` is a value of `target` of the same kind (float or integer)."""
     if is_float(source) and is_float(target):
         return source == target or target == F64 or (target == F32 and source != F64)
-    return is_integer(source) and is_integer(target) and itemsize(source) <= itemsize(target)
+    if not (is_integer(source) and is_integer(target)):
+        return False
+    if is_unsigned(source) == is_unsigned(target):
+        return itemsize(source) <= itemsize(target)
+    return is_unsigned(source) and itemsize(source) < itemsize(target)
 
 
 def itemsize(type: Attribute) -> int:

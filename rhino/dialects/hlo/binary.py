@@ -60,14 +60,14 @@ class MulOp(BinaryOp):
 
 
 def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if x.dtype.kind != "i":
+    if x.dtype.kind not in "iu":
         return np.divide(x, y)
     zero = y == 0
     safe = np.where(zero, np.ones_like(y), y)
     floor = np.floor_divide(x, safe)
     # Floor and truncation differ by one where the signs differ and something is left over.
     up = ((x < 0) != (safe < 0)) & (floor * safe != x)
-    return np.where(zero, -np.ones_like(x), floor + up.astype(x.dtype))
+    return np.where(zero, ~np.zeros_like(x), floor + up.astype(x.dtype))
 
 
 @irdl_op_definition
@@ -88,7 +88,7 @@ class DivOp(BinaryOp):
 
 
 def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if x.dtype.kind != "i":
+    if x.dtype.kind not in "iu":
         return np.fmod(x, y)
     zero = y == 0
     return np.where(zero, x, np.fmod(x, np.where(zero, np.ones_like(y), y)))
@@ -108,7 +108,7 @@ class RemOp(BinaryOp):
 
 
 def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if x.dtype.kind != "i":
+    if x.dtype.kind != "i":  # unsigned powers have no negative exponents
         return np.power(x, y)
     result = np.power(x, np.maximum(y, 0))
     # 1 / x^-y, truncated: not 0 only for 1 and -1 (1 / 0 is -1, as in `div`).
@@ -237,12 +237,17 @@ class ShiftRightLogicalOp(ShiftOp):
     NUMPY: ClassVar = staticmethod(_shift_logical)
 
 
+def _shift_arithmetic(x: np.ndarray, n: np.ndarray) -> np.ndarray:
+    signed = np.dtype(f"i{x.dtype.itemsize}")
+    return np.asarray(np.right_shift(x.view(signed), n.view(signed))).view(x.dtype)
+
+
 @irdl_op_definition
 class ShiftRightArithmeticOp(ShiftOp):
     """``%z = hlo.shift_right_arithmetic %x, %n : tensor<4xi32>``: copies of the sign come in."""
 
     name = "hlo.shift_right_arithmetic"
-    NUMPY: ClassVar = staticmethod(np.right_shift)
+    NUMPY: ClassVar = staticmethod(_shift_arithmetic)
 
 
 OPS: list[type[HloOp]] = [

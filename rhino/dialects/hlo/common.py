@@ -102,7 +102,7 @@ def identity(kind: str, dtype: np.dtype) -> np.generic | bool | int | float:
     if kind == "prod":
         return dtype.type(1)
     if kind == "and":
-        return dtype.type(True) if dtype == np.bool_ else dtype.type(-1)
+        return dtype.type(True) if dtype == np.bool_ else np.invert(dtype.type(0))
     low = kind == "max"
     if dtype == np.bool_:
         return np.bool_(not low)
