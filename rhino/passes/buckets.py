@@ -16,7 +16,8 @@ updates of parameters, each of which waits for its own gradient only, wait for t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
@@ -31,41 +32,74 @@ _REASONS_SHOWN = 3
 Member = AllReduceOp | AllGatherOp | ReduceScatterOp
 
 
-@dataclass
-class _Bucket:
-    """Collectives that do not depend on each other, and the ops after the first that depend on one of them."""
+#: Bytes of a bucket where nothing else is said.
+BUCKET_BYTES = 4 << 20
 
-    members: list[Member] = field(default_factory=list)
-    bytes: int = 0
-    dependent: set[Operation] = field(default_factory=set)
 
-    def depends(self, op: Operation) -> bool:
-        """Whether `op` uses, directly or not, a member's result; asked in program order."""
-        sources = {operand.owner for inner in op.walk() for operand in inner.operands}
-        found = not sources.isdisjoint(self.dependent) or not sources.isdisjoint(self.members)
-        if found:
-            self.dependent.add(op)
-        return found
+class Element(NamedTuple):
+    """One op of a program as `group` sees it: what it reads and makes, and, of a collective of the sort that is
+    collected, the bytes of its larger side (None of every other op).
+    """
+
+    reads: Iterable[Hashable]
+    writes: Iterable[Hashable]
+    size: int | None
+
+
+class Group(NamedTuple):
+    """Positions of a bucket's members, and of what stands between the first and the last and depends on one."""
+
+    members: list[int]
+    late: list[int]
+
+
+def group(elements: Iterable[Element], limit: int) -> list[Group]:
+    """Which collectives of one sort share a bucket, given the program in order: the decision of this pass, which the
+    planner's measure shares. Buckets of one are left out.
+
+    A bucket takes one collective after another until one depends on it or the bytes go beyond `limit`.
+    """
+    groups: list[Group] = []
+    members: list[int] = []
+    late: list[int] = []
+    tainted: set[Hashable] = set()
+    total = 0
+
+    def close() -> None:
+        if len(members) > 1:
+            groups.append(Group(list(members), [i for i in late if i < members[-1]]))
+
+    for at, (reads, writes, size) in enumerate(elements):
+        dependent = bool(tainted) and not tainted.isdisjoint(reads)
+        if dependent:
+            late.append(at)
+            tainted.update(writes)
+        if size is None or size > limit or size == 0:
+            continue
+        if dependent or total + size > limit:
+            close()
+            members, late, tainted, total = [], [], set(), 0
+        members.append(at)
+        tainted.update(writes)
+        total += size
+    close()
+    return groups
 
 
 def bucket_collectives(block: Block, mesh: Mesh, limit: int) -> None:
     """Collect collectives into buckets of at most `limit` bytes (of the larger side), in place."""
     # One key after another: whether ops depend on each other is then read off the program as it has become.
     for key in dict.fromkeys(_key(op) for op in block.ops if isinstance(op, Member)):
-        bucket = _Bucket()
-        for op in list(block.ops):
-            dependent = bool(bucket.members) and bucket.depends(op)
-            if not isinstance(op, Member) or _key(op) != key:
-                continue
-            size = max(types.bytes_of(types.type_of(v)) for v in (op.x, op.result))
-            if size > limit or size == 0:
-                continue
-            if dependent or bucket.bytes + size > limit:
-                _close(bucket, mesh)
-                bucket = _Bucket()
-            bucket.members.append(op)
-            bucket.bytes += size
-        _close(bucket, mesh)
+        ops = list(block.ops)
+        for members, late in group((_element(op, key) for op in ops), limit):
+            _close([ops[i] for i in members], [ops[i] for i in late], mesh)  # type: ignore[misc]
+
+
+def _element(op: Operation, key: tuple[object, ...]) -> Element:
+    size = None
+    if isinstance(op, Member) and _key(op) == key:
+        size = max(types.bytes_of(types.type_of(v)) for v in (op.x, op.result))
+    return Element([operand for inner in op.walk() for operand in inner.operands], op.results, size)
 
 
 def _key(op: Member) -> tuple[object, ...]:
@@ -73,24 +107,15 @@ def _key(op: Member) -> tuple[object, ...]:
     return (type(op), kind, op.axes_attr, types.element_of(op.x))
 
 
-def _close(bucket: _Bucket, mesh: Mesh) -> None:
-    """Combine the members, behind which everything that depends on one of them moves."""
-    if len(bucket.members) < 2:
-        return
-    last = bucket.members[-1]
+def _close(members: list[Member], late: list[Operation], mesh: Mesh) -> None:
+    """Combine the members, behind which everything between them that depends on one of them moves."""
+    last = members[-1]
     block = last.parent
     assert block is not None
-    # Between the first and the last member; what comes later is where it should be.
-    between: list[Operation] = []
-    op: Operation | None = bucket.members[0]
-    while op is not None and op is not last:
-        if op in bucket.dependent:
-            between.append(op)
-        op = op.next_op
-    for op in reversed(between):
+    for op in reversed(late):
         op.detach()
         block.insert_op_after(op, last)
-    _combine(bucket.members, mesh)
+    _combine(members, mesh)
 
 
 def _combine(members: list[Member], mesh: Mesh) -> None:

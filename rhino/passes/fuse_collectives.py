@@ -37,7 +37,7 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.hlo.base import HloOp
 from rhino.ir.errors import UsageError
 from rhino.ir.mesh import AxisRef, Mesh, merge_refs
-from rhino.passes.buckets import bucket_collectives
+from rhino.passes.buckets import BUCKET_BYTES, bucket_collectives
 
 # Reductions commute with the elementwise op of the same kind; a sum also with differences.
 _COMMUTES = {
@@ -56,7 +56,7 @@ class FuseCollectivesPass(ModulePass):
     """Options: `bytes`, the size of the buffers that collect small ones (default 4 MiB, 0 for none)."""
 
     name = "fuse-collectives"
-    bytes: int = 4 << 20
+    bytes: int = BUCKET_BYTES
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.bytes < 0:
@@ -64,7 +64,7 @@ class FuseCollectivesPass(ModulePass):
         fuse_collectives(op, self.bytes)
 
 
-def fuse_collectives(module: ModuleOp, bucket_bytes: int = 4 << 20) -> None:
+def fuse_collectives(module: ModuleOp, bucket_bytes: int = BUCKET_BYTES) -> None:
     """Apply the rewrites of this module's docstring to the local `@main`, in place."""
     mesh = mesh_of(module)
     block = signature.main_of(module).body.block
