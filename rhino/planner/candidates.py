@@ -25,13 +25,10 @@ from typing import NamedTuple
 from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.rule import REDUCTIONS, Dims, Placement, Rule, Split
-from rhino.planner.graph import Graph, Kind, Node
+from rhino.planner.graph import COMPUTE, Graph, Kind, Node
 
 #: Different periods that one factor of one op may be cut with, the largest first.
 PERIODS = 4
-
-#: Ops whose time is arithmetic; a partial operand is resolved before them rather than carried through.
-COMPUTE = frozenset({"hlo.dot_general", "hlo.convolution"})
 
 
 class Cut(NamedTuple):
@@ -177,7 +174,7 @@ def _partials(graph: Graph) -> list[tuple[Through, ...]]:
 def _groups(graph: Graph, node: Node) -> list[Through]:
     """The partial operands that an op's rule admits and that are worth carrying."""
     rule = node.kind.rule
-    if node.free or node.kind.name in COMPUTE:
+    if node.free or node.kind.name in COMPUTE:  # a partial operand is resolved before arithmetic
         return []
     out = [Through(kind, tuple(group)) for kind, groups in rule.carries.items() for group in groups]
     for group in rule.linear:

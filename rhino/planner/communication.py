@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.reshard import Step, reshard_steps
 from rhino.planner.cluster import Cluster
+from rhino.planner.combine import BUCKETED, Collective
 
 #: One step with the bytes of its local operand at item size 1: (kind, members per node, nodes, bytes).
 Move = tuple[str, int, int, float]
@@ -51,6 +52,7 @@ class Communication:
         self._moves: dict[object, tuple[Move, ...]] = {}
         self._times: dict[Move, float] = {}
         self._steps: dict[object, _Steps] = {}
+        self._collectives: dict[object, tuple[Collective, ...]] = {}
 
     def spread(self, axes: tuple[AxisRef, ...]) -> tuple[int, int]:
         """``(members per node, nodes)`` of the groups on `axes` (the fullest node, the first group)."""
@@ -71,10 +73,57 @@ class Communication:
             return math.inf
         return sum(self.time(kind, g, k, size * itemsize) for kind, g, k, size in moves)
 
+    def collectives(
+        self, shape: tuple[int, ...], itemsize: int, element: str, a: Layout, b: Layout
+    ) -> tuple[Collective, ...]:
+        """The steps from `a` to `b`, which must lead somewhere, with the bytes of either side."""
+        key, scale = _canonical(shape, a, b)
+        if key not in self._collectives:
+            small, a, b = key
+            self._collectives[key] = tuple(
+                Collective(
+                    *self._move(step, small)[:3],
+                    step.axes,
+                    step.reduction,
+                    float(math.prod(step.before.local_shape(small))),
+                    float(math.prod(step.after.local_shape(small))),
+                    "",
+                )
+                for step in reshard_steps(small, a, b, self.mesh)
+            )
+        scale *= itemsize
+        return tuple(
+            replace(c, operand=c.operand * scale, result=c.result * scale, element=element)
+            for c in self._collectives[key]
+        )
+
+    def price(self, collective: Collective) -> float:
+        """Seconds of a collective."""
+        return self.time(collective.kind, collective.members, collective.nodes, collective.operand)
+
+    def share(self, kind: str, g: int, k: int, size: float, bucket: int) -> float:
+        """Seconds of a collective that depends on no other: its share of a full bucket of so many bytes, where it may
+        be in one. No bucket that is no larger gives it for less: larger collectives take less time per byte.
+        """
+        larger = size * g * k if kind == "all_gather" else size
+        if kind not in BUCKETED or not 0 < larger < bucket:
+            return self.time(kind, g, k, size)
+        part = larger / bucket
+        return min(self.time(kind, g, k, size), part * self.time(kind, g, k, size / part))
+
     def reshard_times(
-        self, shape: tuple[int, ...], itemsize: int, a: Sequence[Layout], b: Sequence[Layout]
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        a: Sequence[Layout],
+        b: Sequence[Layout],
+        bucket: int = 0,
     ) -> np.ndarray:
-        """`reshard_time` from every layout of `a` to every one of `b`: a table of shape ``(len(a), len(b))``."""
+        """`reshard_time` from every layout of `a` to every one of `b`: a table of shape ``(len(a), len(b))``.
+
+        `bucket`: the value's reshards depend on no other collective's result, nor others on theirs, so that each
+        counts for its `share` of a bucket of so many bytes.
+        """
         units = [
             math.gcd(
                 extent, *(period // axis.size for layout in (*a, *b) for axis, period in layout.dims[dim])
@@ -87,7 +136,7 @@ class Communication:
         if key not in self._steps:
             self._steps[key] = self._all_steps(small, sources, targets)
         steps, scale = self._steps[key], math.prod(units) * itemsize
-        times = np.array([self.time(kind, g, k, size * scale) for kind, g, k, size in steps.moves])
+        times = np.array([self.share(kind, g, k, size * scale, bucket) for kind, g, k, size in steps.moves])
         rows, columns = steps.shape
         table = np.bincount(
             steps.pair, weights=times[steps.move] if len(times) else None, minlength=rows * columns

@@ -51,6 +51,11 @@ def least_time(hardware: Hardware, kind: Kind, devices: int) -> float:
     return hardware.launch + (op_time(hardware, kind, whole, 1) - hardware.launch) / devices
 
 
+def copy_time(hardware: Hardware, size: float, kernels: int) -> float:
+    """Time to copy `size` bytes within a device's memory by so many kernels."""
+    return kernels * hardware.launch + 2 * size / hardware.memory_bandwidth
+
+
 def traffic(kind: Kind, placement: Placement) -> float:
     """Bytes that an op reads and writes in one device's memory."""
     if kind.name in VIEWS:

@@ -17,17 +17,23 @@ from rhino.ir import types
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
 from rhino.planner.cluster import Cluster
+from rhino.planner.combine import Item, reshard_items
 from rhino.planner.communication import Communication
 from rhino.planner.cost import VIEWS, op_time, shards_of
 from rhino.planner.graph import Kind, kind_of
-from rhino.planner.tally import KEPT, Item, PlanCost, tally
+from rhino.planner.tally import KEPT, PlanCost, Work, measure
 
 
 def evaluate_plan(module: ModuleOp, cluster: Cluster) -> PlanCost:
     """Cost of a placed module on a cluster, every reshard op counted once. The final word on every plan."""
-    mesh = mesh_of(module)
+    communication = Communication(cluster, mesh_of(module))
+    return measure(work_of(module, communication), communication)
+
+
+def work_of(module: ModuleOp, communication: Communication) -> Work:
+    """What a device does in the step of a placed module; every item's source is its op."""
+    mesh, hardware = communication.mesh, communication.cluster.hardware
     func = signature.main_of(module)
-    communication = Communication(cluster, mesh)
     layouts = read_layouts(func, mesh)
     number: dict[SSAValue, int] = {value: i for i, value in enumerate(layouts)}
     kept = {slot.alias for slot in signature.results(func)}
@@ -35,6 +41,7 @@ def evaluate_plan(module: ModuleOp, cluster: Cluster) -> PlanCost:
         (number[argument], local_size(argument, layouts[argument]), i in kept or slot.role in KEPT)
         for i, (argument, slot) in enumerate(zip(func.args, signature.arguments(func), strict=True))
     ]
+    fresh = len(number)
     kinds: dict[Hashable, Kind] = {}
     items: list[Item] = []
     for op in func.body.block.ops:
@@ -43,18 +50,21 @@ def evaluate_plan(module: ModuleOp, cluster: Cluster) -> PlanCost:
         if isinstance(op, ReshardOp):
             type, before = types.type_of(op.operands[0]), layouts[op.operands[0]]
             shape, size = tuple(type.get_shape()), types.itemsize(type.element_type)
-            seconds = communication.reshard_time(shape, size, before, layouts[op.results[0]])
-            items.append(Item(seconds, True, reads, writes))
+            element = types.element_name(type.element_type)
+            steps = communication.collectives(shape, size, element, before, layouts[op.results[0]])
+            made = [fresh + i for i in range(len(steps) - 1)] + [number[op.results[0]]]
+            fresh += len(steps)
+            items += reshard_items(steps, communication.price, reads[0], made, op)
         elif isinstance(op, HloOp):
             placement = Placement(
                 tuple(layouts[o] for o in op.operands), tuple(layouts[r] for r in op.results)
             )
             kind = kind_of(op, kinds)
-            seconds = op_time(cluster.hardware, kind, placement, shards_of(placement))
-            items.append(Item(seconds, False, reads, writes, kind.name in VIEWS))
+            seconds = op_time(hardware, kind, placement, shards_of(placement))
+            items.append(Item(seconds, False, reads, writes, kind.name in VIEWS, source=op))
     returned = signature.return_of(func).operands
     ends = [(number[v], s.alias) for v, s in zip(returned, signature.results(func), strict=True)]
-    return tally(items, arguments, ends)
+    return Work(items, arguments, ends)
 
 
 def local_size(value: SSAValue, layout: Layout) -> int:

@@ -19,9 +19,13 @@ from rhino.dialects.signature import Slot, arguments, main_of, results, return_o
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import Rule
+from rhino.passes.buckets import BUCKET_BYTES
 
 #: Ops without operands whose value does not depend on where they run; a device makes whatever piece it needs.
 MAKERS = frozenset({"hlo.constant", "hlo.iota", "hlo.full"})
+
+#: Ops whose time is arithmetic.
+COMPUTE = frozenset({"hlo.dot_general", "hlo.convolution"})
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,24 @@ def read(module: ModuleOp) -> Graph:
     for slot, value in enumerate(returned):
         values[value].returns.append(slot)
     return Graph(nodes, values, arguments(func), results(func), returned)
+
+
+def buckets(graph: Graph) -> list[int]:
+    """Per value the bytes of the buckets in which its reshards can be, 0 where they cannot.
+
+    Collectives of arguments and of what no matrix product is computed from (gradients, the loss) can wait for each
+    other and share buckets, which all gradients together fill at most; those of activations stand in each other's way.
+    """
+    size = sum(
+        v.bytes for v, slot in zip(graph.values, graph.arguments, strict=False) if slot.role == "parameter"
+    )
+    size = min(size or BUCKET_BYTES, BUCKET_BYTES)
+    ahead = [False] * len(graph.values)
+    for node in reversed(graph.nodes):
+        if node.kind.name in COMPUTE or any(ahead[v] for v in node.results):
+            for value in node.operands:
+                ahead[value] = True
+    return [size if v.producer is None or not ahead[i] else 0 for i, v in enumerate(graph.values)]
 
 
 def _made(value: Value, nodes: list[Node]) -> bool:

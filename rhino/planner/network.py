@@ -16,7 +16,7 @@ import numpy as np
 
 from rhino.ir.layout import Layout
 from rhino.planner.candidates import Candidate
-from rhino.planner.graph import Graph
+from rhino.planner.graph import Graph, buckets
 from rhino.planner.solver import Problem
 from rhino.planner.space import Space, Spread
 
@@ -79,6 +79,7 @@ class Network:
             self.argument_variables.append(self._variable(np.zeros(spread.size)))
         for index in range(len(space.sets)):
             self.node_variables.append(self._node(index, index if regions is None else regions[index]))
+        self._buckets = buckets(self.graph)
         self._demands: list[list[Demand]] = [self.demands(v) for v in range(len(self.graph.values))]
         for value in range(len(self.graph.values)):
             self._connect(value)
@@ -133,6 +134,7 @@ class Network:
         if source is None or not demands:
             return
         shop, at = self.space.shop, self.graph.values[value]
+        bucket = self._buckets[value]
         variable, spread = source
         if len(demands) > 1 and (self.share_arguments or at.producer is not None):
             layouts = dict.fromkeys(spread.layouts)
@@ -141,15 +143,16 @@ class Network:
             hub_spread = shop.spread(list(layouts))
             hub = self._variable(np.zeros(hub_spread.size))
             self.hubs[value] = hub, hub_spread
-            self._edge(variable, hub, shop.table(at.shape, at.itemsize, spread, hub_spread))
+            self._edge(variable, hub, shop.table(at.shape, at.itemsize, spread, hub_spread, bucket))
             variable, spread = hub, hub_spread
         for demand in demands:
             if demand.spread is None or demand.variable is None:
                 assert demand.layout is not None
                 wanted = shop.spread([demand.layout])
-                self._unary(variable, shop.table(at.shape, at.itemsize, spread, wanted)[:, 0])
+                self._unary(variable, shop.table(at.shape, at.itemsize, spread, wanted, bucket)[:, 0])
                 continue
-            self._edge(variable, demand.variable, shop.table(at.shape, at.itemsize, spread, demand.spread))
+            table = shop.table(at.shape, at.itemsize, spread, demand.spread, bucket)
+            self._edge(variable, demand.variable, table)
 
     def _unary(self, variable: int, extra: np.ndarray) -> None:
         if extra.any():

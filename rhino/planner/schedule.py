@@ -13,13 +13,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rhino.ir import types
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
+from rhino.planner.combine import Item, reshard_items
 from rhino.planner.cost import VIEWS, elements, shards_of
 from rhino.planner.graph import Graph
 from rhino.planner.network import Decision, result_argument
 from rhino.planner.space import Workshop
-from rhino.planner.tally import KEPT, Item, PlanCost, tally
+from rhino.planner.tally import KEPT, PlanCost, Work, measure
 
 #: With regather, users further apart than this many ops get a copy of their own.
 CLUSTER = 64
@@ -238,7 +240,13 @@ def _standing(plan: Schedule) -> tuple[Standing, Standing]:
 
 def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
     """The cost that `evaluate_plan` finds for the placed module of this schedule, without making the module."""
+    return measure(work_of(plan, shop), shop.communication)
+
+
+def work_of(plan: Schedule, shop: Workshop) -> Work:
+    """What a device does; sources are indices of ops, and of values for reshards: ``("value", index)``."""
     graph, decision = plan.graph, plan.decision
+    communication = shop.communication
     numbers: dict[object, int] = {}
 
     def number(key: object) -> int:
@@ -260,9 +268,14 @@ def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
 
     def move(moves: Sequence[tuple[int, Transfer]]) -> None:
         for value, transfer in moves:
-            start = number(value) if transfer.parent is None else number(id(transfer.parent))
-            write = (number(id(transfer)), size(value, transfer.target))
-            items.append(Item(transfer.seconds, True, (start,), (write,)))
+            at, parent = graph.values[value], transfer.parent
+            source = source_layout(graph, decision, value) if parent is None else parent.target
+            assert source is not None
+            element = types.element_name(types.element_of(at.ssa))
+            steps = communication.collectives(at.shape, at.itemsize, element, source, transfer.target)
+            made = [number((id(transfer), i)) for i in range(len(steps) - 1)] + [number(id(transfer))]
+            start = number(value) if parent is None else number(id(parent))
+            items.extend(reshard_items(steps, communication.price, start, made, ("value", value)))
 
     move(early.get(-1, ()))
     for index, node in enumerate(graph.nodes):
@@ -277,14 +290,14 @@ def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
                 placement = following(node.operands, graph, layout)
                 seconds = shop.op_seconds(node.kind, placement, shards_of(placement))
                 write = (number((value, layout)), size(value, layout))
-                items.append(Item(seconds, False, inputs, (write,), node.kind.name in VIEWS))
+                items.append(Item(seconds, False, inputs, (write,), node.kind.name in VIEWS, source=index))
             continue
         placement = candidate.placement
         writes = tuple(
             (number(v), size(v, layout)) for v, layout in zip(node.results, placement.results, strict=True)
         )
         seconds = shop.op_seconds(node.kind, placement, candidate.shards)
-        items.append(Item(seconds, False, inputs, writes, node.kind.name in VIEWS))
+        items.append(Item(seconds, False, inputs, writes, node.kind.name in VIEWS, source=index))
         move(early.get(index, ()))
     move(late.get(len(graph.nodes), ()))
     replaced = {slot.alias for slot in graph.results}
@@ -296,7 +309,7 @@ def cost_of(plan: Schedule, shop: Workshop) -> PlanCost:
     for result, value in enumerate(graph.returned):
         buffer = reads.get((len(graph.nodes), result))
         ends.append((number(value) if buffer is None else buffer, graph.results[result].alias))
-    return tally(items, arguments, ends)
+    return Work(items, arguments, ends)
 
 
 def following(operands: Sequence[int], graph: Graph, layout: Layout) -> Placement:

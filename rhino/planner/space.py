@@ -81,9 +81,9 @@ class Workshop:
         self._digits: dict[object, dict[Layout, tuple[Mark | None, ...]]] = {}
         self._seconds: dict[tuple[int, Placement], float] = {}
         self._pairs: dict[
-            tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], np.ndarray
+            tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...], int], np.ndarray
         ] = {}
-        self._tables: dict[tuple[tuple[int, ...], int, int, int], np.ndarray] = {}
+        self._tables: dict[tuple[tuple[int, ...], int, int, int, int], np.ndarray] = {}
 
     def spread(self, layouts: Sequence[Layout]) -> Spread:
         """The spread of a list of layouts, one per strategy."""
@@ -127,20 +127,30 @@ class Workshop:
             self._digits[key] = argument_layouts(shape, marks, self.axes)
         return self._digits[key]
 
-    def table(self, shape: tuple[int, ...], itemsize: int, a: Spread, b: Spread) -> np.ndarray:
-        """Reshard times in microseconds from every strategy of `a` to every strategy of `b`."""
-        key = shape, itemsize, id(a), id(b)
+    def table(
+        self, shape: tuple[int, ...], itemsize: int, a: Spread, b: Spread, bucket: int = 0
+    ) -> np.ndarray:
+        """Reshard times in microseconds from every strategy of `a` to every strategy of `b`.
+
+        `bucket`: bytes of the buckets that collectives count for their share of (see `Communication.share`), or 0.
+        """
+        key = shape, itemsize, id(a), id(b), bucket
         if key not in self._tables:
-            pairs = self._unique(shape, itemsize, a.layouts, b.layouts)
+            pairs = self._unique(shape, itemsize, a.layouts, b.layouts, bucket)
             self._tables[key] = np.ascontiguousarray(pairs[np.ix_(a.index, b.index)])
         return self._tables[key]
 
     def _unique(
-        self, shape: tuple[int, ...], itemsize: int, a: tuple[Layout, ...], b: tuple[Layout, ...]
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        a: tuple[Layout, ...],
+        b: tuple[Layout, ...],
+        bucket: int,
     ) -> np.ndarray:
-        key = shape, itemsize, a, b
+        key = shape, itemsize, a, b, bucket
         if key not in self._pairs:
-            self._pairs[key] = MICRO * self.communication.reshard_times(shape, itemsize, a, b)
+            self._pairs[key] = MICRO * self.communication.reshard_times(shape, itemsize, a, b, bucket)
         return self._pairs[key]
 
 

@@ -11,8 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+
+from rhino.planner.combine import Item, combine
+from rhino.planner.communication import Communication
+from rhino.planner.cost import copy_time
 
 #: Roles of arguments that are there before and after the step, whatever it reads of them.
 KEPT = frozenset({"parameter", "buffer", "state"})
@@ -32,22 +37,30 @@ class PlanCost:
 
 
 @dataclass(frozen=True)
-class Item:
-    """One thing a device does.
+class Work:
+    """All that a device does in a step.
 
     Attributes:
-        time: seconds.
-        communication: whether it is a reshard.
-        reads: buffers it reads.
-        writes: ``(buffer, bytes)`` it makes.
-        view: its one result is a view of its first operand.
+        items: in program order, reshards step by step.
+        arguments: ``(buffer, bytes, kept)``; kept ones live through the whole step.
+        results: ``(buffer, argument position it replaces or None)``.
     """
 
-    time: float
-    communication: bool
-    reads: tuple[int, ...]
-    writes: tuple[tuple[int, int], ...]
-    view: bool = False
+    items: Sequence[Item]
+    arguments: Sequence[tuple[int, int, bool]]
+    results: Sequence[tuple[int, int | None]]
+
+    def combined(self, communication: Communication) -> Work:
+        """The same with the buckets that `fuse-collectives` makes."""
+        hardware = communication.cluster.hardware
+        items = combine(self.items, communication.price, partial(copy_time, hardware))
+        return Work(items, self.arguments, self.results)
+
+
+def measure(work: Work, communication: Communication) -> PlanCost:
+    """Cost of what a device does, collectives combined: the final word on every plan."""
+    found = work.combined(communication)
+    return tally(found.items, found.arguments, found.results)
 
 
 def tally(
@@ -55,13 +68,7 @@ def tally(
     arguments: Sequence[tuple[int, int, bool]],
     results: Sequence[tuple[int, int | None]],
 ) -> PlanCost:
-    """Cost of a list of items.
-
-    Args:
-        items: in program order.
-        arguments: ``(buffer, bytes, kept)``; kept ones live through the whole step.
-        results: ``(buffer, argument position it replaces or None)``.
-    """
+    """Cost of a list of items as it stands; arguments are those of `Work`."""
     compute = math.fsum(item.time for item in items if not item.communication)
     comm = math.fsum(item.time for item in items if item.communication)
     return PlanCost(compute, comm, peak_memory(items, arguments, results))

@@ -22,13 +22,14 @@ from rhino.passes.fuse_collectives import fuse_collectives
 from rhino.passes.spmd import spmd
 from rhino.planner.candidates import discover
 from rhino.planner.cluster import Cluster
+from rhino.planner.combine import Item
 from rhino.planner.evaluate import evaluate_plan
 from rhino.planner.graph import read
 from rhino.planner.materialize import materialize
 from rhino.planner.network import Network
 from rhino.planner.schedule import cost_of, schedule
 from rhino.planner.space import Workshop, build_space
-from rhino.planner.tally import Item, peak_memory
+from rhino.planner.tally import peak_memory
 
 CLUSTER = Cluster.parse("4")
 STEPS = {
