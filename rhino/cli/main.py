@@ -112,6 +112,23 @@ def check_command(
         raise typer.Exit(1)
 
 
+@app.command("calibrate", epilog="Example: rhino calibrate --nproc 4 -o machine.toml")
+def calibrate_command(
+    context: typer.Context,
+    output: Annotated[str, typer.Option("-o", "--output", help="The file to write.")] = "machine.toml",
+    nproc: Nproc = None,
+    name: Annotated[str, typer.Option(help="Name of the kind of device.")] = "LOCAL",
+    like: Annotated[
+        str | None,
+        typer.Option(help="Shipped kind whose network between nodes to take: H100.", show_default=False),
+    ] = None,
+) -> None:
+    """Measure this machine (gloo on CPU, NCCL on GPUs) and write a hardware file for --cluster 4xFILE.toml."""
+    from rhino.cli.calibrate import CalibrateOptions, calibrate
+
+    calibrate(CalibrateOptions(output, nproc, name, like), context.obj)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script: exit code 0, 1 (it failed) or 2 (the command line means nothing)."""
     sys.exit(guarded(lambda: _invoke(arguments)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from rhino.ir.errors import UsageError
@@ -78,9 +79,10 @@ class Cluster:
     def parse(text: str) -> Cluster:
         """Read ``2x8xH100`` (nodes x devices x kind), ``8xH100`` or ``4`` (processes on this machine).
 
-        Without a number of nodes, devices fill nodes of the kind's usual size. Raises UsageError.
+        A kind may be a hardware file, as `rhino calibrate` writes them: ``4xmachine.toml``. Without a number of nodes,
+        devices fill nodes of the kind's usual size. Raises UsageError.
         """
-        match = re.fullmatch(r"\s*(?:(\d+)x)?(\d+)(?:x([A-Za-z][\w-]*))?\s*", text)
+        match = re.fullmatch(r"\s*(?:(\d+)x)?(\d+)(?:x([A-Za-z][\w-]*|.+\.toml))?\s*", text)
         if match is None:
             raise UsageError(f"cannot read cluster '{text}'", remedy="write it like 2x8xH100, 8xH100 or 4")
         nodes, devices, kind = match[1], int(match[2]), match[3]
@@ -112,7 +114,16 @@ def kinds() -> tuple[str, ...]:
 
 @cache
 def hardware(name: str) -> Hardware:
-    """The data file of one kind of device. Raises UsageError listing the known kinds when there is none."""
+    """The data of one kind of device, or of the file of that name, which is then the kind's name.
+
+    Raises UsageError listing the known kinds when there is none.
+    """
+    if name.endswith(".toml"):
+        if not Path(name).is_file():
+            raise UsageError(
+                f"no hardware file '{name}'", remedy="write one with `rhino calibrate -o FILE.toml`"
+            )
+        return replace(read_hardware(Path(name).read_text(encoding="utf-8")), name=name)
     path = resources.files("rhino.planner") / "hardware" / f"{name.lower()}.toml"
     if not path.is_file():
         raise UsageError(
