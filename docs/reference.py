@@ -41,7 +41,7 @@ def operations() -> str:
         "# IR reference\n",
         "Every op of the dialects `hlo`, `dist` and `kernel`. Beside them a module holds `builtin.module`, "
         "`func.func` and `func.return`. Types are ranked tensors of static shape with elements f64, f32, f16, "
-        "bf16, i1, i8, i16, i32 or i64.\n",
+        "bf16, i1, i8 to i64 (signed), ui8 to ui64, complex<f32>, complex<f64>, or one of the one-byte floats.\n",
         "*Rule* is the sharding rule of the op in the first example, written like an einsum over factors; "
         "[layouts.md](layouts.md) explains it. A factor may be split unless it is *whole*; splitting one of "
         "a reduction kind leaves the result partial. *Passes partials* says which operands may be partial "
@@ -106,7 +106,7 @@ def parsed_example(op: type[Operation]) -> Operation | None:
         return None
     body, signature = found[0].rsplit(" : ", 1)
     names = re.findall(r"%\w+", body.split("=", 1)[1])
-    types = re.findall(r"tensor<[^>]*>", signature.split("->")[0])
+    types = re.findall(r"tensor<(?:[^<>]|<[^>]*>)*>", signature.split("->")[0])
     types += types[-1:] * (len(names) - len(types))  # one type for all operands
     arguments = ", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=False))
     module = parse_module(f"func.func @main({arguments}) {{\n  {found[0]}\n  func.return\n}}")

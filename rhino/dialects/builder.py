@@ -9,6 +9,7 @@ from rhino.dialects.build.dot import DotBuilder
 from rhino.dialects.build.elementwise import ElementwiseBuilder
 from rhino.dialects.build.index import IndexBuilder
 from rhino.dialects.build.makers import MakersBuilder
+from rhino.dialects.build.numbers import NumbersBuilder
 from rhino.dialects.build.reduce import ReduceBuilder
 from rhino.dialects.build.shape import ShapeBuilder
 
@@ -21,6 +22,7 @@ class Builder(
     ReduceBuilder,
     ShapeBuilder,
     MakersBuilder,
+    NumbersBuilder,
     ElementwiseBuilder,
 ):
     """Inserts ops at a point; every op gets the current location.

@@ -11,14 +11,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import BytesAttr, DenseIntOrFPElementsAttr
 
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 
-Scalar = bool | int | float
+Scalar = bool | int | float | complex
 
 #: Literals of more elements are printed as one hexadecimal string, as MLIR does.
 LIST_LIMIT = 64
@@ -48,6 +47,8 @@ def _fit(array: np.ndarray, dtype: np.dtype, type: types.Type) -> np.ndarray:
     """Convert elements to `dtype`; raises ProgramError on overflow of integers and on fractions."""
     if array.dtype == dtype:
         return array
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        raise ProgramError(f"a complex constant for type {types.show(type)}")
     if dtype == np.bool_ or dtype.kind not in "iu":
         with np.errstate(over="ignore", invalid="ignore"):
             return array.astype(dtype)
@@ -137,15 +138,18 @@ def _element(value: Any) -> str:
         return "true" if value else "false"
     if value.dtype.kind in "iu":
         return str(int(value))
+    if value.dtype.kind == "c":
+        return f"({float_text(value.real)}, {float_text(value.imag)})"
     return float_text(value)
 
 
 def float_text(value: Any) -> str:
     """Shortest decimal text of a numpy float that reads back to the same bits, else its bit pattern."""
-    exact = value.astype(np.float32) if value.dtype == ml_dtypes.bfloat16 else value
+    foreign = value.dtype.kind == "V"  # of ml_dtypes, not of numpy: all are exact in float32
+    exact = value.astype(np.float32) if foreign else value
     if np.isfinite(exact):
         # numpy finds the shortest text of its own types; a bf16 needs at most four digits.
-        digits = (1, 2, 3, 4, None) if value.dtype == ml_dtypes.bfloat16 else (None,)
+        digits = (1, 2, 3, 4, None) if foreign else (None,)
         for precision in digits:
             text = _decimal(exact, precision)
             if np.float64(text).astype(value.dtype).tobytes() == value.tobytes():

@@ -53,8 +53,11 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 from rhino.ir import dense, types
 from rhino.ir.errors import ProgramError, RhinoError
 
-_TENSOR = re.compile(r"tensor<(?:\d+x)*\w+>")
+_TENSOR = re.compile(r"tensor<(?:\d+x)*(?:\w+|complex<\w+>)>")
 _LOCATION_ALIAS = re.compile(r"^[ \t]*(#[A-Za-z_]\w*)\s*=\s*loc(?=\()", re.MULTILINE)
+
+#: One element of a dense literal: its text (of a complex number: its parts), whether a minus stood before it, where.
+Element = tuple[Any, bool, Span]
 
 #: Longest piece of a line that an error shows.
 _SHOWN = 160
@@ -163,7 +166,7 @@ class RhinoParser(Parser):
         start = self.pos
         self.parse_punctuation("<", " in dense literal")
         text: str | None = None
-        elements: list[tuple[str, bool, Span]] = []
+        elements: list[Element] = []
         shape: list[int] = []
         if self.parse_optional_punctuation(">") is None:
             text = self.parse_optional_str_literal()
@@ -200,7 +203,7 @@ class RhinoParser(Parser):
         except ValueError:
             raise ProgramError("a string of dense elements must be 0x and hexadecimal digits") from None
 
-    def _parse_elements(self) -> tuple[list[tuple[str, bool, Span]], list[int]]:
+    def _parse_elements(self) -> tuple[list[Element], list[int]]:
         """Elements as ``(text, negative, span)``, and the shape; a single element has shape []."""
         rows = self.parse_optional_comma_separated_list(self.Delimiter.SQUARE, self._parse_elements)
         if rows is not None:
@@ -208,17 +211,32 @@ class RhinoParser(Parser):
                 self.raise_error("rows of a dense literal differ in length")
             elements = [e for row, _ in rows for e in row]
             return elements, [len(rows), *(rows[0][1] if rows else [])]
+        if self._current_token.kind == MLIRTokenKind.L_PAREN:
+            start = self._current_token.span.start
+            with self.in_parens():
+                parts = self.parse_comma_separated_list(self.Delimiter.NONE, self._parse_element)
+            span = Span(start, self._current_token.span.start, self.lexer.input)
+            return [(tuple(parts), False, span)], []
+        return [self._parse_element()], []
+
+    def _parse_element(self) -> Element:
+        """One number, true or false, with its sign."""
         negative = self._parse_optional_token(MLIRTokenKind.MINUS) is not None
         token = self._current_token
         number = token.kind in (MLIRTokenKind.INTEGER_LIT, MLIRTokenKind.FLOAT_LIT)
         if not number and (negative or token.text not in ("true", "false")):
             self.raise_error("expected a number, true or false")
         self._consume_token()
-        return [(token.text, negative, token.span)], []
+        return token.text, negative, token.span
 
-    def _element(self, type: Attribute, text: str, negative: bool, span: Span) -> Any:
+    def _element(self, type: Attribute, text: str | tuple[Element, ...], negative: bool, span: Span) -> Any:
         dtype = types.numpy_dtype(type)
         name = types.element_name(type)
+        if isinstance(text, tuple) != types.is_complex(type) or (isinstance(text, tuple) and len(text) != 2):
+            self.raise_error(f"no element of type {name}", span)
+        if isinstance(text, tuple):
+            re_, im = (self._element(types.real_part(type), *part) for part in text)
+            return np.stack([re_, im]).view(dtype)[0]
         if text in ("true", "false"):
             if dtype != np.bool_:
                 self.raise_error(f"{text} is no element of type {name}", span)

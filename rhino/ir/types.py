@@ -8,6 +8,15 @@ import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    ComplexType,
+    Float8E3M4Type,
+    Float8E4M3B11FNUZType,
+    Float8E4M3FNType,
+    Float8E4M3FNUZType,
+    Float8E4M3Type,
+    Float8E5M2FNUZType,
+    Float8E5M2Type,
+    Float8E8M0FNUType,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -22,6 +31,10 @@ from rhino.ir.errors import ProgramError
 F64, F32, F16, BF16 = Float64Type(), Float32Type(), Float16Type(), BFloat16Type()
 I1, I8, I16, I32, I64 = (IntegerType(w) for w in (1, 8, 16, 32, 64))
 UI8, UI16, UI32, UI64 = (IntegerType(w, Signedness.UNSIGNED) for w in (8, 16, 32, 64))
+C64, C128 = ComplexType(F32), ComplexType(F64)
+F8E3M4, F8E4M3, F8E4M3FN, F8E5M2 = Float8E3M4Type(), Float8E4M3Type(), Float8E4M3FNType(), Float8E5M2Type()
+F8E4M3B11FNUZ, F8E4M3FNUZ = Float8E4M3B11FNUZType(), Float8E4M3FNUZType()
+F8E5M2FNUZ, F8E8M0FNU = Float8E5M2FNUZType(), Float8E8M0FNUType()
 
 # name, MLIR type, numpy dtype. i1 holds 0 or 1; signless integers count as signed, as in StableHLO.
 _TABLE: tuple[tuple[str, Attribute, np.dtype], ...] = (
@@ -38,11 +51,27 @@ _TABLE: tuple[tuple[str, Attribute, np.dtype], ...] = (
     ("ui16", UI16, np.dtype(np.uint16)),
     ("ui32", UI32, np.dtype(np.uint32)),
     ("ui64", UI64, np.dtype(np.uint64)),
+    ("complex<f32>", C64, np.dtype(np.complex64)),
+    ("complex<f64>", C128, np.dtype(np.complex128)),
+    ("f8E3M4", F8E3M4, np.dtype(ml_dtypes.float8_e3m4)),
+    ("f8E4M3", F8E4M3, np.dtype(ml_dtypes.float8_e4m3)),
+    ("f8E4M3FN", F8E4M3FN, np.dtype(ml_dtypes.float8_e4m3fn)),
+    ("f8E5M2", F8E5M2, np.dtype(ml_dtypes.float8_e5m2)),
+    ("f8E4M3B11FNUZ", F8E4M3B11FNUZ, np.dtype(ml_dtypes.float8_e4m3b11fnuz)),
+    ("f8E4M3FNUZ", F8E4M3FNUZ, np.dtype(ml_dtypes.float8_e4m3fnuz)),
+    ("f8E5M2FNUZ", F8E5M2FNUZ, np.dtype(ml_dtypes.float8_e5m2fnuz)),
+    ("f8E8M0FNU", F8E8M0FNU, np.dtype(ml_dtypes.float8_e8m0fnu)),
 )
 _NUMPY = {mlir: dtype for _, mlir, dtype in _TABLE}
 _MLIR = {dtype: mlir for _, mlir, dtype in _TABLE}
 _BY_NAME = {name: mlir for name, mlir, _ in _TABLE}
 _NAME = {mlir: name for name, mlir, _ in _TABLE}
+
+#: Floats of one byte: stored, moved and converted; arithmetic widens them to f32 and rounds once.
+FLOAT8 = (F8E3M4, F8E4M3, F8E4M3FN, F8E5M2, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F8E8M0FNU)
+
+#: numpy dtypes of the floats that are computed with in float32 and rounded once, as every accelerator does.
+NARROW_FLOATS = frozenset(_NUMPY[t] for t in (F16, BF16, *FLOAT8))
 
 #: Names, and MLIR types, of all element types that Rhino computes with.
 NAMES = frozenset(_BY_NAME)
@@ -81,7 +110,31 @@ def tensor(shape: Sequence[int], element_type: Attribute) -> Type:
 
 
 def is_float(type: Attribute) -> bool:
-    return type in (F64, F32, F16, BF16)
+    """Real floating point."""
+    return type in (F64, F32, F16, BF16) or type in FLOAT8
+
+
+def is_complex(type: Attribute) -> bool:
+    return type in (C64, C128)
+
+
+def is_differentiable(type: Attribute) -> bool:
+    """Whether gradients flow through values of this type: floats and complex numbers."""
+    return is_float(type) or is_complex(type)
+
+
+def real_part(type: Attribute) -> Attribute:
+    """The element type of the parts of a complex number; other types are their own."""
+    return F32 if type == C64 else F64 if type == C128 else type
+
+
+def complex_of(type: Attribute) -> Attribute:
+    """The complex type with parts of type f32 or f64. Raises ProgramError for others."""
+    if type not in (F32, F64):
+        raise ProgramError(
+            f"no complex numbers with parts of type {element_name(type)}", remedy="use f32 or f64"
+        )
+    return C64 if type == F32 else C128
 
 
 def is_integer(type: Attribute) -> bool:

@@ -64,8 +64,9 @@ POINTER: dict[str, str] = {"f32": "*fp32", "f16": "*fp16", "bf16": "*bf16",
                            "i1": "*i1", "i32": "*i32", "i64": "*i64"}  # fmt: skip
 
 
-def literal(value: float | int | bool, element: str) -> str:
-    """A scalar constant as Triton source."""
+def literal(value: complex, element: str) -> str:
+    """A scalar constant (a real one) as Triton source."""
+    assert isinstance(value, bool | int | float)
     if element == "i1":
         return "True" if value else "False"
     if element in ("i32", "i64"):

@@ -9,7 +9,8 @@ depends on only through ops that are flat everywhere (`floor`) has a gradient of
 
 Reverse mode on the IR: ops are walked backward once, each contributing the cotangents its definition gives.
 Composites without a derivative of their own are inlined first. Runs before layouts exist, so that the sums of
-the backward pass are ordinary partial sums to the planner.
+the backward pass are ordinary partial sums to the planner. The cotangent of a complex value x + iy is
+d(loss)/dx - i d(loss)/dy, so that holomorphic functions have the derivatives that they have on real numbers.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _used_by(func: FuncOp, loss: SSAValue) -> set[SSAValue]:
     used = {loss}
     for op in reversed(list(func.body.block.ops)):
         if not isinstance(op, StopGradientOp) and any(r in used for r in op.results):
-            used.update(o for o in op.operands if types.is_float(types.element_of(o)))
+            used.update(o for o in op.operands if types.is_differentiable(types.element_of(o)))
     return used
 
 
@@ -137,7 +138,7 @@ def _reached_from(ops: Sequence[HloOp], sources: Sequence[SSAValue]) -> set[SSAV
     active = set(sources)
     for op in ops:
         if any(o in active for o in op.operands):
-            active.update(r for r in op.results if types.is_float(types.element_of(r)))
+            active.update(r for r in op.results if types.is_differentiable(types.element_of(r)))
     return active
 
 

@@ -70,9 +70,11 @@ class _Simplify(RewritePattern):
 
 
 def _is_splat(value: SSAValue, number: float) -> bool:
-    """Whether all elements are `number`; for zeros the sign counts."""
+    """Whether all elements are `number`, a real one; for zeros the sign counts."""
     found = splat_of(value)
-    return found is not None and found == number and math.copysign(1, found) == math.copysign(1, number)
+    if found is None or isinstance(found, complex):
+        return False
+    return found == number and math.copysign(1, found) == math.copysign(1, number)
 
 
 def _add(op: Operation, b: Builder) -> SSAValue | None:

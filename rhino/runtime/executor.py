@@ -13,6 +13,7 @@ from rhino.ir.errors import RhinoError, UnsupportedError
 from rhino.ir.text import show_location
 from rhino.runtime.reuse import into, reusable_operand
 from rhino.runtime.torch_ops import TABLE, Context, TensorFunction
+from rhino.runtime.torch_ops.foreign import adapt
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _lower(op: Operation, context: Context) -> Callable[..., torch.Tensor | tupl
             remedy="add one to rhino/runtime/torch_ops, or run it on the interpreter with `rhino check`",
         )
     try:
-        return lowering(op, context)
+        return adapt(op, lowering, context)
     except RhinoError as error:
         error.where = error.where or show_location(op.location)
         raise

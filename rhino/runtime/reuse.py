@@ -21,7 +21,8 @@ MAKES_NEW = frozenset({*INTO, "hlo.dot_general", "hlo.compare", "hlo.select", "h
 
 def reusable_operand(op: Operation, dying: Collection[SSAValue]) -> int | None:
     """Position of an operand, one of those that die with `op`, that the result may overwrite; None if there is none."""
-    if op.name not in INTO or not types.is_float(types.element_of(op.results[0])):
+    element = types.element_of(op.results[0])
+    if op.name not in INTO or not types.is_float(element) or element in types.FLOAT8:
         return None
     for i, value in enumerate(op.operands):
         if value in dying and value.type == op.results[0].type and _is_its_own(value):

@@ -22,15 +22,31 @@ _TORCH: dict[Attribute, torch.dtype] = {
     types.I16: torch.int16,
     types.I32: torch.int32,
     types.I64: torch.int64,
+    types.UI8: torch.uint8,
+    types.UI16: torch.uint16,
+    types.UI32: torch.uint32,
+    types.UI64: torch.uint64,
+    types.C64: torch.complex64,
+    types.C128: torch.complex128,
+    types.F8E4M3FN: torch.float8_e4m3fn,
+    types.F8E5M2: torch.float8_e5m2,
+    types.F8E4M3FNUZ: torch.float8_e4m3fnuz,
+    types.F8E5M2FNUZ: torch.float8_e5m2fnuz,
+    types.F8E8M0FNU: torch.float8_e8m0fnu,
 }
 _MLIR = {dtype: element for element, dtype in _TORCH.items()}
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+#: One-byte floats, of which numpy knows nothing by itself.
+_FLOAT8 = {types.numpy_dtype(e): _TORCH[e] for e in types.FLOAT8 if e in _TORCH}
+_FROM_FLOAT8 = {dtype: array for array, dtype in _FLOAT8.items()}
 
 
 def torch_dtype(element: Attribute) -> torch.dtype:
     """The torch dtype of an element type. Raises ProgramError for types Rhino does not compute with."""
     if element not in _TORCH:
-        raise ProgramError(f"element type {element} is not supported")
+        raise ProgramError(
+            f"torch has no element type {element}", remedy="run it on the interpreter with `rhino check`"
+        )
     return _TORCH[element]
 
 
@@ -46,6 +62,8 @@ def to_torch(array: np.ndarray, device: torch.device | str = "cpu") -> torch.Ten
     array = np.array(array, order="C", copy=True)
     if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
+    if array.dtype in _FLOAT8:
+        return torch.from_numpy(array.view(np.uint8)).view(_FLOAT8[array.dtype]).to(device)
     return torch.from_numpy(array).to(device)
 
 
@@ -54,6 +72,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(_BFLOAT16)
+    if tensor.dtype in _FROM_FLOAT8:
+        return tensor.view(torch.uint8).numpy().view(_FROM_FLOAT8[tensor.dtype])
     return tensor.numpy()
 
 

@@ -6,10 +6,23 @@ import re
 
 import pytest
 
-from rhino.dialects.hlo import conv, dot, dynamic, index, reduce, shape, sort, window
+from rhino.dialects.hlo import (
+    bits,
+    clamp,
+    complex_numbers,
+    conv,
+    dot,
+    dynamic,
+    index,
+    reduce,
+    shape,
+    sort,
+    window,
+)
 from rhino.dialects.text import parse_module, print_module
 
-OPS = [op for family in (shape, dynamic, reduce, dot, conv, window, index, sort) for op in family.OPS]
+FAMILIES = (shape, dynamic, reduce, dot, conv, window, index, sort, clamp, bits, complex_numbers)
+OPS = [op for family in FAMILIES for op in family.OPS]
 
 
 def examples(op) -> list[str]:
@@ -23,7 +36,8 @@ def test_examples(op):
         assert f"= {op.name} " in example
         body, signature = example.rsplit(" : ", 1)
         names = re.findall(r"%\w+", body.split("=", 1)[1])
-        types = re.findall(r"tensor<[^>]*>", signature.split("->")[0])
+        types = re.findall(r"tensor<(?:[^<>]|<[^>]*>)*>", signature.split("->")[0])
+        types += types[-1:] * (len(names) - len(types))  # one type for all operands
         arguments = ", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True))
         module = parse_module(f"func.func @main({arguments}) {{\n  {example}\n  func.return\n}}")
         text = print_module(module)

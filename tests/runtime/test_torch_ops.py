@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from torch_number_cases import CASES as NUMBER_CASES
+from torch_number_cases import TYPES
 from torch_op_cases import CASES as MORE_CASES
 from torch_op_check import FLOATS, INTEGERS, draw, run
 
@@ -303,6 +305,7 @@ CASES: dict[str, Callable[[], None]] = {
     "hlo.cumulative": _cumulative,
     "hlo.dot_general": _dot,
     **MORE_CASES,
+    **NUMBER_CASES,
 }
 
 
@@ -311,3 +314,8 @@ def test_torch_equals_numpy(name: str) -> None:
     assert name in TABLE, f"{name} has no torch lowering: add one to rhino/runtime/torch_ops"
     assert name in CASES, f"{name} has no case in this test"
     CASES[name]()
+
+
+@pytest.mark.parametrize("what", TYPES)
+def test_element_types(what: str) -> None:
+    TYPES[what]()

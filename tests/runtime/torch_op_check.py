@@ -15,11 +15,19 @@ from rhino.ir import types
 from rhino.runtime.executor import compile_block
 from rhino.runtime.tensors import to_numpy, to_torch
 from rhino.runtime.torch_ops import TABLE, Context
+from rhino.runtime.torch_ops.foreign import adapt
 
 CPU = Context(torch.device("cpu"), compile_block=compile_block)
 FLOATS = ("f64", "f32", "f16", "bf16")
 INTEGERS = ("i8", "i16", "i32", "i64")
-TOLERANCE = {"f64": 1e-12, "f32": 3e-6, "f16": 2e-3, "bf16": 1.6e-2}
+TOLERANCE = {
+    "f64": 1e-12,
+    "f32": 3e-6,
+    "f16": 2e-3,
+    "bf16": 1.6e-2,
+    "complex<f64>": 1e-12,
+    "complex<f32>": 1e-5,
+}
 
 Build = Callable[..., object]
 
@@ -48,7 +56,7 @@ def run(build: Build, arrays: Sequence[np.ndarray], exact: bool = False) -> list
         want = op.evaluate(*operands)
         before = [a.copy() for a in operands]
         tensors = [to_torch(a) for a in operands]
-        got = TABLE[op.name](op, CPU)(*tensors)
+        got = adapt(op, TABLE[op.name], CPU)(*tensors)
         got = got if isinstance(got, tuple) else (got,)
         for tensor, array in zip(tensors, before, strict=True):
             np.testing.assert_array_equal(to_numpy(tensor), array, err_msg=f"{op.name} changed an operand")
@@ -66,6 +74,8 @@ def compare(op: HloOp, got: np.ndarray, want: np.ndarray, type: types.Type, exac
     if exact or name not in TOLERANCE:
         np.testing.assert_array_equal(got, want, err_msg=op.name)
     else:
+        if name.startswith("complex"):  # part by part
+            got, want = (np.stack([a.real, a.imag]) for a in (got, want))
         wide = np.asarray(want, np.float64)
         finite = np.abs(wide[np.isfinite(wide)])
         scale = max(1.0, float(finite.max())) if finite.size else 1.0

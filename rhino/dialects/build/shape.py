@@ -11,7 +11,9 @@ from rhino.dialects.hlo import dynamic
 from rhino.dialects.hlo import shape as ops
 from rhino.dialects.hlo.base import integer, ints
 from rhino.dialects.hlo.common import positive_dims
+from rhino.dialects.hlo.complex_numbers import ComplexOp, ImagOp, RealOp
 from rhino.ir import types
+from rhino.ir.dense import Scalar
 
 
 class ShapeBuilder(BuilderCore):
@@ -56,7 +58,7 @@ class ShapeBuilder(BuilderCore):
     def pad(
         self,
         x: SSAValue,
-        value: bool | int | float,
+        value: Scalar,
         low: Sequence[int],
         high: Sequence[int],
         interior: Sequence[int] | None = None,
@@ -65,6 +67,11 @@ class ShapeBuilder(BuilderCore):
         interior = [0] * len(low) if interior is None else interior
         if not (any(low) or any(high) or any(interior)):
             return x
+        if types.is_complex(types.element_of(x)):
+            parts = complex(value)
+            re, im = (self.emit1(part, [x]) for part in (RealOp, ImagOp))
+            re = self.pad(re, parts.real, low, high, interior)
+            return self.emit1(ComplexOp, [re, self.pad(im, parts.imag, low, high, interior)])
         properties = {
             "value": ops.number_attr(value, types.element_of(x)),
             "low": ints(low),

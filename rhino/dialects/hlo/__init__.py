@@ -3,6 +3,9 @@
 from xdsl.ir import Dialect
 
 from rhino.dialects.hlo import (
+    bits,
+    clamp,
+    complex_numbers,
     composite,
     constant,
     conv,
@@ -21,6 +24,9 @@ Hlo = Dialect(
     "hlo",
     [
         *elementwise.OPS,
+        *clamp.OPS,
+        *bits.OPS,
+        *complex_numbers.OPS,
         *constant.OPS,
         *random.OPS,
         *shape.OPS,

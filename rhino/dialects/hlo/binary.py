@@ -28,6 +28,7 @@ class AddOp(BinaryOp):
     """``%z = hlo.add %x, %y : tensor<4xf32>``; integers wrap."""
 
     name = "hlo.add"
+    COMPLEXES: ClassVar = True
     LINEAR: ClassVar = ((0, 1),)
     NUMPY: ClassVar = staticmethod(np.add)
 
@@ -40,6 +41,7 @@ class SubOp(BinaryOp):
     """``%z = hlo.sub %x, %y : tensor<4xf32>``; integers wrap."""
 
     name = "hlo.sub"
+    COMPLEXES: ClassVar = True
     LINEAR: ClassVar = ((0, 1),)
     NUMPY: ClassVar = staticmethod(np.subtract)
 
@@ -52,6 +54,7 @@ class MulOp(BinaryOp):
     """``%z = hlo.mul %x, %y : tensor<4xf32>``; integers wrap."""
 
     name = "hlo.mul"
+    COMPLEXES: ClassVar = True
     LINEAR: ClassVar = ((0,), (1,))
     NUMPY: ClassVar = staticmethod(np.multiply)
 
@@ -75,12 +78,13 @@ class DivOp(BinaryOp):
     """``%z = hlo.div %x, %y : tensor<4xf32>``; integers truncate toward zero, and x / 0 is -1 (as in XLA)."""
 
     name = "hlo.div"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(_quotient)
 
     def rule(self) -> Rule:
         shape = types.shape_of(self.result)
         # An integer quotient is not linear: 1/2 + 1/2 is 0, not 1.
-        linear = ((0,),) if types.is_float(types.element_of(self.result)) else ()
+        linear = ((0,),) if types.is_differentiable(types.element_of(self.result)) else ()
         return elementwise_rule([shape, shape], shape, linear)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -121,6 +125,7 @@ class PowOp(BinaryOp):
     """``%z = hlo.pow %x, %y : tensor<4xf32>``: x to the power of y."""
 
     name = "hlo.pow"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(_power)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -132,11 +137,13 @@ class PowOp(BinaryOp):
         if exponent is not None:
             if exponent == 0:
                 return [b.full_like(x, 0), None]
-            slope = x if exponent == 2 else b.pow(x, b.full_like(x, float(exponent) - 1))
+            slope = x if exponent == 2 else b.pow(x, b.full_like(x, exponent - 1.0))
             return [b.mul(dy, b.mul(slope, y)), None]
         zero, one = b.full_like(x, 0), b.full_like(x, 1)
         dx = b.mul(dy, b.mul(y, b.pow(x, b.sub(y, one))))
-        vanishes = b.and_(b.compare(x, zero, "eq"), b.compare(y, zero, "ge"))
+        vanishes = b.compare(x, zero, "eq")
+        if not types.is_complex(types.element_of(x)):
+            vanishes = b.and_(vanishes, b.compare(y, zero, "ge"))
         log = b.log(b.select(vanishes, one, x))
         return [b.select(b.compare(y, zero, "eq"), zero, dx), b.mul(dy, b.mul(self.result, log))]
 

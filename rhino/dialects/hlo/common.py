@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, i64
 from xdsl.ir import SSAValue
@@ -31,8 +30,6 @@ Cotangents = Sequence[SSAValue | None]
 
 INTS = DenseArrayBase.constr(i64)
 INTEGER = IntegerAttr.constr(i64)
-
-_NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def ints_def() -> DenseArrayBase:
@@ -91,8 +88,8 @@ def factor_cuts(dims: Dims, sizes: dict[str, int], layout: Layout, factor: str) 
 
 
 def wide(x: np.ndarray) -> np.ndarray:
-    """`x` in the precision in which sums are accumulated: f32 for f16 and bf16, its own otherwise."""
-    return x.astype(np.float32) if x.dtype in _NARROW else x
+    """`x` in the precision in which sums are accumulated: f32 for f16, bf16 and f8, its own otherwise."""
+    return x.astype(np.float32) if x.dtype in types.NARROW_FLOATS else x
 
 
 def identity(kind: str, dtype: np.dtype) -> np.generic | bool | int | float:
@@ -146,8 +143,10 @@ def check_kind(kind: str, type: types.Type, kinds: Sequence[str]) -> None:
     if kind not in kinds:
         raise ProgramError(f"unknown kind '{kind}'", remedy=f"use one of {', '.join(kinds)}")
     element = type.element_type
-    if (kind in ("and", "or") and types.is_float(element)) or (
-        kind in ("sum", "prod") and element == types.I1
+    if (
+        (kind in ("and", "or") and types.is_float(element))
+        or (kind in ("sum", "prod") and element == types.I1)
+        or (kind not in ("sum", "prod") and types.is_complex(element))
     ):
         raise ProgramError(
             f"kind '{kind}' has no meaning for operand 0 of type {types.show(type)}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
@@ -91,7 +90,10 @@ class CompareOp(PointwiseOp):
         direction = get_text(properties, "direction")
         if direction not in DIRECTIONS:
             raise ProgramError(f"no comparison '{direction}'", remedy=f"use one of {', '.join(DIRECTIONS)}")
-        return [types.tensor(same_types(cls.name, operands).get_shape(), types.I1)]
+        type = same_types(cls.name, operands)
+        if types.is_complex(type.element_type) and direction not in ("eq", "ne"):
+            raise ProgramError(f"operand 0 is {types.show(type)}: complex numbers have no order")
+        return [types.tensor(type.get_shape(), types.I1)]
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.asarray(DIRECTIONS[self.direction.data](*operands), dtype=np.bool_),)
@@ -138,7 +140,7 @@ class SelectOp(HloOp):
 
     def derivative(self, builder: Builder, cotangents: Sequence[SSAValue | None]) -> Gradient:
         (dy,) = cotangents
-        if dy is None or not types.is_float(types.element_of(self.result)):
+        if dy is None or not types.is_differentiable(types.element_of(self.result)):
             return [None, None, None]
         zero = builder.full_like(dy, 0)
         return [
@@ -152,7 +154,8 @@ class SelectOp(HloOp):
 class ConvertOp(HloOp):
     """``%y = hlo.convert %x to bf16 : tensor<4xf32> -> tensor<4xbf16>``
 
-    Between floats: round to nearest even. Float to integer: truncate. To i1: whether it differs from 0.
+    Between floats: round to nearest even. Float to integer: truncate, what does not fit becomes the nearest
+    that does, NaN 0. To i1: whether it differs from 0. Complex to real: the real part.
     """
 
     name = "hlo.convert"
@@ -175,21 +178,39 @@ class ConvertOp(HloOp):
         carries = {kind: ((0,),) for kind in ("max", "min")} if exact else {}
         # Integers wrap: in a wider type, parts whose sum wrapped would add up to something else.
         sums = exact and (types.is_float(source) or source == target)
+        if types.is_complex(source) or types.is_complex(target):  # the real part of a sum is the sum of them
+            parts = types.real_part(source), types.real_part(target)
+            sums = types.is_differentiable(source) and types.widens(*parts)
         return elementwise_rule([shape], shape, ((0,),) if sums else (), carries)
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         dtype = types.numpy_dtype(self.element_type)
         (x,) = operands
-        if ml_dtypes.bfloat16 in (x.dtype, dtype) and x.dtype.kind in "ib":
+        if x.dtype.kind == "c" and dtype.kind != "c":
+            x = np.asarray(x != 0 if dtype == np.bool_ else x.real)
+        if "V" in (x.dtype.kind, dtype.kind) and x.dtype.kind in "iub":
             x = x.astype(np.float64)
+        if dtype.kind in "iu" and x.dtype.kind in "fV":
+            return (_truncated(x, dtype),)
         return (np.asarray(x.astype(dtype)),)
 
     def derivative(self, builder: Builder, cotangents: Sequence[SSAValue | None]) -> Gradient:
         (dy,) = cotangents
         source = types.element_of(self.x)
-        if dy is None or not types.is_float(source) or not types.is_float(self.element_type):
+        if dy is None or not all(map(types.is_differentiable, (source, self.element_type))):
             return [None]
         return [builder.convert(dy, source)]
+
+
+def _truncated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Floats as integers: toward zero, saturating, NaN as 0 (numpy leaves all but the first undefined)."""
+    wide = x.astype(np.float32) if x.dtype in types.NARROW_FLOATS else x
+    info = np.iinfo(dtype)
+    # The highest integer may be no float; the first float beyond it is 2^bits.
+    high = wide >= wide.dtype.type(info.max // 2 + 1) * 2
+    low, odd = wide < info.min, np.isnan(wide)
+    out = np.where(high | low | odd, wide.dtype.type(0), wide).astype(dtype)
+    return np.where(high, info.max, np.where(low, info.min, out)).astype(dtype)
 
 
 OPS: list[type[HloOp]] = [*unary.OPS, *binary.OPS, CompareOp, SelectOp, ConvertOp]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
 Ufunc = Callable[..., np.ndarray]
 Groups = tuple[tuple[int, ...], ...]
-
-#: Element types that numpy computes in float32 and rounds once, as every accelerator does.
-_SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def elementwise_rule(
@@ -47,12 +43,20 @@ def any_kind(*groups: tuple[int, ...]) -> dict[str, Groups]:
 def compute(ufunc: Ufunc, *operands: np.ndarray) -> np.ndarray:
     """Apply a numpy function in the operands' own type (16-bit floats: in float32, rounded once)."""
     dtype = operands[0].dtype
-    if dtype in _SHORT:
+    if dtype in types.NARROW_FLOATS:
         operands = tuple(o.astype(np.float32) for o in operands)
     return np.asarray(ufunc(*operands)).astype(dtype, copy=False)
 
 
-def need(name: str, operands: Sequence[types.Type], *, floats: bool, integers: bool, booleans: bool) -> None:
+def need(
+    name: str,
+    operands: Sequence[types.Type],
+    *,
+    floats: bool,
+    integers: bool,
+    booleans: bool,
+    complexes: bool = False,
+) -> None:
     """Raise ProgramError when an element type is not among those the op takes."""
     for i, type in enumerate(operands):
         kind = type.element_type
@@ -60,9 +64,11 @@ def need(name: str, operands: Sequence[types.Type], *, floats: bool, integers: b
             (floats and types.is_float(kind))
             or (integers and types.is_integer(kind))
             or (booleans and kind == types.I1)
+            or (complexes and types.is_complex(kind))
         ):
             continue
-        takes = [n for n, on in (("float", floats), ("integer", integers), ("i1", booleans)) if on]
+        known = (("float", floats), ("integer", integers), ("i1", booleans), ("complex", complexes))
+        takes = [n for n, on in known if on]
         raise ProgramError(
             f"operand {i} is {types.show(type)}, but {name} takes {' or '.join(takes)} elements",
             remedy="convert it first",
@@ -78,13 +84,21 @@ class PointwiseOp(HloOp):
     FLOATS: ClassVar[bool] = True
     INTEGERS: ClassVar[bool] = True
     BOOLEANS: ClassVar[bool] = False
+    COMPLEXES: ClassVar[bool] = False
     #: See `rhino.ir.rule`: operand groups through which a partial of a kind may pass.
     CARRIES: ClassVar[Mapping[str, Groups]] = {}
     NUMPY: ClassVar[Ufunc]
 
     @classmethod
     def infer(cls, operands: Sequence[types.Type], properties: Properties) -> Sequence[types.Type]:
-        need(cls.name, operands, floats=cls.FLOATS, integers=cls.INTEGERS, booleans=cls.BOOLEANS)
+        need(
+            cls.name,
+            operands,
+            floats=cls.FLOATS,
+            integers=cls.INTEGERS,
+            booleans=cls.BOOLEANS,
+            complexes=cls.COMPLEXES,
+        )
         return [same_types(cls.name, operands)]
 
     def rule(self) -> Rule:
@@ -99,7 +113,7 @@ class PointwiseOp(HloOp):
         self, builder: Builder, cotangents: Sequence[SSAValue | None]
     ) -> Sequence[SSAValue | None]:
         (dy,) = cotangents
-        if dy is None or not types.is_float(types.element_of(self.results[0])):
+        if dy is None or not types.is_differentiable(types.element_of(self.results[0])):
             return [None] * len(self.operands)
         return self.gradient(builder, dy)
 

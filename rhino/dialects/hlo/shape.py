@@ -24,6 +24,7 @@ from rhino.dialects.hlo.common import (
 )
 from rhino.ir import reshape as algebra
 from rhino.ir import types
+from rhino.ir.dense import Scalar
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import Rule
 
@@ -274,8 +275,9 @@ def pad_array(
     return out
 
 
-def number_attr(value: bool | int | float, element: Attribute) -> Attribute:
+def number_attr(value: Scalar, element: Attribute) -> Attribute:
     """A Python number as a scalar of an element type."""
+    assert not isinstance(value, complex)
     if types.is_float(element):
         return FloatAttr(float(value), element)  # type: ignore[call-overload,no-any-return]
     return IntegerAttr(int(value), element)  # type: ignore[call-overload,no-any-return]

@@ -26,6 +26,7 @@ class NegateOp(UnaryOp):
     """``%y = hlo.negate %x : tensor<4xf32>``"""
 
     name = "hlo.negate"
+    COMPLEXES: ClassVar = True
     LINEAR: ClassVar = ((0,),)
     NUMPY: ClassVar = staticmethod(np.negative)
 
@@ -41,6 +42,7 @@ class StopGradientOp(UnaryOp):
     """
 
     name = "hlo.stop_gradient"
+    COMPLEXES: ClassVar = True
     BOOLEANS: ClassVar = True
     LINEAR: ClassVar = ((0,),)
     CARRIES: ClassVar = any_kind((0,))
@@ -76,6 +78,7 @@ class ExpOp(FloatUnaryOp):
     """``%y = hlo.exp %x : tensor<4xf32>``"""
 
     name = "hlo.exp"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.exp)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -87,6 +90,7 @@ class Expm1Op(FloatUnaryOp):
     """``%y = hlo.expm1 %x : tensor<4xf32>``: exp(x) - 1, exact near 0."""
 
     name = "hlo.expm1"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.expm1)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -98,6 +102,7 @@ class LogOp(FloatUnaryOp):
     """``%y = hlo.log %x : tensor<4xf32>``"""
 
     name = "hlo.log"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.log)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -109,6 +114,7 @@ class Log1pOp(FloatUnaryOp):
     """``%y = hlo.log1p %x : tensor<4xf32>``: log(1 + x), exact near 0."""
 
     name = "hlo.log1p"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.log1p)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -120,6 +126,7 @@ class SqrtOp(FloatUnaryOp):
     """``%y = hlo.sqrt %x : tensor<4xf32>``; its derivative at 0 is infinite."""
 
     name = "hlo.sqrt"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.sqrt)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -135,6 +142,7 @@ class RsqrtOp(FloatUnaryOp):
     """``%y = hlo.rsqrt %x : tensor<4xf32>``: 1 / sqrt(x)."""
 
     name = "hlo.rsqrt"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(_rsqrt)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -147,6 +155,7 @@ class TanhOp(FloatUnaryOp):
     """``%y = hlo.tanh %x : tensor<4xf32>``"""
 
     name = "hlo.tanh"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.tanh)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -154,12 +163,19 @@ class TanhOp(FloatUnaryOp):
         return [b.mul(dy, b.sub(b.full_like(y, 1), b.mul(y, y)))]
 
 
+def _logistic(x: np.ndarray) -> np.ndarray:
+    if x.dtype.kind != "c":
+        return np.asarray(special.expit(x))
+    return np.asarray(1 / (1 + np.exp(-x)), x.dtype)
+
+
 @irdl_op_definition
 class LogisticOp(FloatUnaryOp):
     """``%y = hlo.logistic %x : tensor<4xf32>``: 1 / (1 + exp(-x)), also called sigmoid."""
 
     name = "hlo.logistic"
-    NUMPY: ClassVar = staticmethod(special.expit)
+    COMPLEXES: ClassVar = True
+    NUMPY: ClassVar = staticmethod(_logistic)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
         y = self.result
@@ -171,6 +187,7 @@ class SinOp(FloatUnaryOp):
     """``%y = hlo.sin %x : tensor<4xf32>``"""
 
     name = "hlo.sin"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.sin)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -182,6 +199,7 @@ class CosOp(FloatUnaryOp):
     """``%y = hlo.cos %x : tensor<4xf32>``"""
 
     name = "hlo.cos"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.cos)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -193,6 +211,7 @@ class TanOp(FloatUnaryOp):
     """``%y = hlo.tan %x : tensor<4xf32>``"""
 
     name = "hlo.tan"
+    COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.tan)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:

@@ -9,6 +9,7 @@ from rhino.runtime.torch_ops import (
     index,
     kernel,
     makers,
+    numbers,
     random,
     reduce,
     shape,
@@ -18,6 +19,7 @@ from rhino.runtime.torch_ops.base import Context, Lowering, Table, TensorFunctio
 
 TABLE: Table = {
     **elementwise.TABLE,
+    **numbers.TABLE,
     **makers.TABLE,
     **random.TABLE,
     **shape.TABLE,

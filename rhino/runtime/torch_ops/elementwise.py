@@ -57,7 +57,7 @@ def _by_kind(
         element = types.element_of(op.operands[0])
         if element == types.I1 and booleans is not None:
             return booleans
-        return floats if types.is_float(element) else integers
+        return floats if types.is_differentiable(element) else integers
 
     return lower
 
@@ -77,8 +77,28 @@ def _compare(op: Operation, ctx: Context) -> TensorFunction:
 
 
 def _convert(op: Operation, ctx: Context) -> TensorFunction:
-    dtype = torch_dtype(op.properties["element_type"])
+    source, target = types.element_of(op.operands[0]), op.properties["element_type"]
+    dtype = torch_dtype(target)
+    if types.is_complex(source) and not types.is_complex(target):
+        return (lambda x: x != 0) if target == types.I1 else (lambda x: x.real.to(dtype))
+    if types.is_float(source) and types.is_integer(target):
+        return lambda x: truncated(x, dtype)
     return lambda x: x.to(dtype)
+
+
+def truncated(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Floats as integers: toward zero, saturating, NaN as 0, which torch leaves undefined."""
+    info = torch.iinfo(dtype)
+    wide = x if x.dtype == torch.float64 else x.float()
+    high, low = wide >= float(info.max // 2 + 1) * 2, wide < info.min
+    inside = torch.where(high | low | torch.isnan(wide), 0.0, wide)
+    if dtype == torch.uint64:  # in two halves: torch converts through int64
+        upper = (inside * 2.0**-32).long()
+        out = (upper << 32) | (inside - upper.to(inside.dtype) * 2.0**32).long()
+    else:
+        out = inside.long()
+    out = torch.where(high, info.max if info.max < 2**63 else -1, torch.where(low, info.min, out))
+    return out.view(dtype) if dtype == torch.uint64 else out.to(dtype)
 
 
 TABLE: dict[str, Lowering] = {

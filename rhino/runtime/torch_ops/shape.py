@@ -50,6 +50,8 @@ def pad(
     interior: Sequence[int],
 ) -> torch.Tensor:
     """Elements between, then before and after (negative crops), per dimension."""
+    if not x.is_floating_point() and x.dtype != torch.bool and value > torch.iinfo(x.dtype).max:
+        value -= 1 << (8 * x.element_size())  # bits of an unsigned integer
     # torch's own takes the value as a double, which not every integer is.
     exact = x.is_floating_point() or value == 0
     if exact and not any(interior) and min((*low, *high), default=0) >= 0:
