@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _EXAMPLE = """\
 example:
   rhino-opt step.mlir -p 'autodiff,optimizer{kind=sgd lr=1e-2},canonicalize,cse,dce' --verify-equivalence
+  rhino-opt --import stablehlo jax.mlir -p canonicalize,cse,dce -o step.mlir
 
 Passes are separated by commas; `rhino-opt --list-passes` shows them and their options.
 Errors are printed with file:line:column; the exit code is 1 for a bad program and 2 for a bad command line.
@@ -44,6 +45,29 @@ def _arguments() -> argparse.ArgumentParser:
         "-o", "--output", default="-", metavar="FILE", help="where the result goes (default: standard output)"
     )
     add("--list-passes", action="store_true", help="show all passes and their options")
+    add(
+        "--import",
+        dest="import_",
+        choices=["stablehlo"],
+        help="read the text that `jax.jit(f).lower(...).as_text()` gives",
+    )
+    add("--export", choices=["stablehlo"], help="write text that JAX and XLA run")
+    add(
+        "--function",
+        metavar="NAME",
+        help="with --import: the entry function (default: main, or the only one)",
+    )
+    add(
+        "--parameters",
+        type=int,
+        metavar="N",
+        help="with --import: the first N arguments are parameters (donated ones always are)",
+    )
+    add(
+        "--run",
+        action="store_true",
+        help="run the module on the interpreter and print its results, or whether its checks hold",
+    )
     add(
         "--verify-each",
         action=argparse.BooleanOptionalAction,
@@ -101,8 +125,18 @@ def _run(options: argparse.Namespace) -> int:
         for chunk in chunks:
             _check_diagnostics(chunk, name, passes, options)
         return 0
+    if options.run:
+        from rhino.cli.foreign import run_chunks
+
+        run_chunks(chunks, name, options, lambda text, more: _process(text, name, passes, more))
+        return 0
     modules = [_process(chunk, name, passes, options) for chunk in chunks]
-    printed = [print_module(m, options.debug_info, generic=options.generic) for m in modules]
+    if options.export is not None:
+        from rhino.frontend.stablehlo import write_stablehlo
+
+        printed = [write_stablehlo(m) for m in modules]
+    else:
+        printed = [print_module(m, options.debug_info, generic=options.generic) for m in modules]
     _write(options.output, "// -----\n".join(printed))
     return 0
 
@@ -119,7 +153,12 @@ def _process(text: str, name: str, passes: Sequence[ModulePass], options: argpar
     from rhino.dialects.text import context, parse_module, print_module
     from rhino.dialects.verify import verify
 
-    module = parse_module(text, name)
+    if options.import_ is not None:
+        from rhino.frontend.stablehlo import read_stablehlo
+
+        module = read_stablehlo(text, name, function=options.function, parameters=options.parameters)
+    else:
+        module = parse_module(text, name)
     ctx = context()
     inputs, before = None, None
     if options.verify_equivalence:
