@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
+from rhino.check.values import TOLERANCE, greatest, relative_error
 from rhino.cli.batches import random_arrays
 from rhino.cli.planning import Request, local_program, make_plan
 from rhino.cli.progress import phase
@@ -28,15 +29,13 @@ from rhino.dialects import signature
 from rhino.dialects.dist import CollectiveOp
 from rhino.dialects.signature import Slot
 from rhino.ir import types
-from rhino.ir.errors import UsageError
+from rhino.ir.errors import UnsupportedError, UsageError
 from rhino.ir.evaluate import run_module
 from rhino.ir.optimizers import SGD
 
 if TYPE_CHECKING:
     from rhino.frontend.program import Program
     from rhino.planner import Plan
-
-TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "integer": 0.0}
 
 #: Ops whose results on integers are integers, exactly: what `--mode integer` may meet.
 EXACT = frozenset(
@@ -88,7 +87,8 @@ class Difference:
 class Report:
     """The outcome of a check; `to_json` is what --json writes.
 
-    `collectives` counts those of the distributed program: without any, all devices do the same work.
+    `collectives` counts those of the distributed program: without any, all devices do the same work. `notes` say
+    what was not compared, and why.
     """
 
     mode: str
@@ -98,6 +98,7 @@ class Report:
     compared: dict[str, int] = field(default_factory=dict)
     max_rel_error: float = 0.0
     failures: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -121,6 +122,7 @@ class Report:
             "collectives": self.collectives,
             "compared": self.compared,
             "failures": [f.to_json() for f in self.failures],
+            "notes": self.notes,
         }
 
 
@@ -178,42 +180,9 @@ def compare_distributed(source: Source, step: ModuleOp, plan: Plan, report: Repo
 def _errors(
     slots: Sequence[Slot], got: Sequence[np.ndarray], want: Sequence[np.ndarray]
 ) -> Iterator[tuple[str, float]]:
-    scales = _scales([(s.role, w) for s, w in zip(slots, want, strict=True)])
+    scales = greatest([(s.role, w) for s, w in zip(slots, want, strict=True)])
     for i, (slot, g, w) in enumerate(zip(slots, got, want, strict=True)):
         yield slot.name or f"result {i}", relative_error(g, w, scales[slot.role])
-
-
-def _scales(values: Sequence[tuple[str, np.ndarray]]) -> dict[str, float]:
-    """The greatest magnitude among the values of every role."""
-    out: dict[str, float] = {}
-    for role, value in values:
-        out[role] = max(out.get(role, 0.0), _magnitude(value))
-    return out
-
-
-def _magnitude(value: np.ndarray) -> float:
-    if value.size == 0:
-        return 0.0
-    wide = np.abs(value.astype(np.float64))
-    return float(np.max(wide, initial=0.0, where=np.isfinite(wide)))
-
-
-def relative_error(got: np.ndarray, want: np.ndarray, scale: float) -> float:
-    """The greatest difference over the greatest magnitude; NaNs and infinities must stand in equal places.
-
-    `scale` is the greatest magnitude among values of the same role: a tensor that is zero but for rounding
-    (the gradient of a key's bias, say) is measured against a thousandth of it instead of its own noise.
-    """
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return float("inf")
-    if want.size == 0 or np.array_equal(got, want):
-        return 0.0
-    g, w = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(w)
-    if not np.array_equal(np.where(finite, 0.0, g), np.where(finite, 0.0, w), equal_nan=True):
-        return float("inf")
-    difference = float(np.max(np.abs(g - w), initial=0.0, where=finite))
-    return difference / max(_magnitude(want), 1e-3 * scale, np.finfo(np.float64).tiny)
 
 
 def _require_exact(module: ModuleOp) -> None:
@@ -259,7 +228,12 @@ def _program_arrays(program: Program, step: ModuleOp) -> dict[str, np.ndarray]:
 
 
 def compare_pytorch(source: Source, report: Report) -> None:
-    """The single-device step against PyTorch: loss, gradients, updated parameters and buffers."""
+    """The single-device step against PyTorch: loss, gradients, updated parameters and buffers.
+
+    PyTorch is given the random numbers that the program draws. Where the two draw different tensors, a note in the
+    report says so, and nothing is compared.
+    """
+    from rhino.check.torch_random import draws_of, feed
     from rhino.frontend.capture import capture
     from rhino.passes.step import training_step
     from rhino.passes.widen_floats import widen_floats
@@ -270,7 +244,8 @@ def compare_pytorch(source: Source, report: Report) -> None:
     materialise(program.model, seed=SEED)
     if report.mode == "float64":
         program = convert(program, "float64")
-    step = training_step(capture(program), source.optimizer, keep_gradients=True)
+    forward = capture(program)
+    step = training_step(forward, source.optimizer, keep_gradients=True)
     if report.mode == "float64":
         widen_floats(step)
     func = signature.main_of(step)
@@ -283,21 +258,21 @@ def compare_pytorch(source: Source, report: Report) -> None:
         for slot, arg in zip(signature.arguments(func), func.args, strict=True)
     ]
     got = run_module(step, arrays)
-    want = first_step(
-        program.model,
-        program.loss,
-        program.batch_at(0),
-        source.optimizer,
-        states,
-        widen=report.mode == "float64",
-    )
+    widen = report.mode == "float64"
+    draws, batch = draws_of(forward, known, widen=widen), program.batch_at(0)
+    try:
+        with feed(draws):
+            want = first_step(program.model, program.loss, batch, source.optimizer, states, widen=widen)
+    except UnsupportedError as error:
+        report.notes.append(f"not compared with PyTorch: {error.message}")
+        return
     report.add("pytorch", _against(signature.results(func), got, want))
 
 
 def _against(
     slots: Sequence[Slot], got: Sequence[np.ndarray], want: Mapping[tuple[str, str], np.ndarray]
 ) -> Iterator[tuple[str, float]]:
-    scales = _scales([(role, value) for (role, _), value in want.items()])
+    scales = greatest([(role, value) for (role, _), value in want.items()])
     for slot, array in zip(slots, got, strict=True):
         key = (slot.role, slot.of if slot.role == "gradient" and slot.of else slot.name)
         if key in want:
@@ -315,6 +290,8 @@ def _print(report: Report) -> None:
     verdict = "equal" if report.equal else "DIFFERENT"
     print(f"{verdict}: {counts}; mesh {report.mesh}, collectives {report.collectives}, mode {report.mode}")
     print(f"greatest relative error {report.max_rel_error:.3g} (limit {TOLERANCE[report.mode]:g})")
+    for note in report.notes:
+        print(f"note: {note}")
     if report.ranks > 1 and not report.collectives:
         print(
             "note: by this plan all devices do the same work; for others use --plan, --cluster, --memory-limit"
