@@ -25,7 +25,7 @@ class Snapshot:
 class Core:
     """Messages, prices and bound of one network; assignments come and go as arrays."""
 
-    def __init__(self, net: Network, price: F | None = None, step: float = 1.0) -> None:
+    def __init__(self, net: Network, price: F | None = None) -> None:
         self.net = net
         self.aoff, self.adj = incidence(net.n, net.eu, net.ev)
         k = net.sizes
@@ -34,10 +34,10 @@ class Core:
         self.msg = np.zeros(int(self.moff[-1]))
         points = len(net.room)
         self.price = np.zeros(points) if price is None else price.copy()
-        self.direction = np.zeros(points)
+        self.active = np.zeros(points, dtype=np.int64)
         self.best_price, self.best_msg = self.price.copy(), self.msg.copy()
-        # best bound, step factor, rounds since improvement, rounds done
-        self.state = np.array([-np.inf, step, 0.0, 0.0])
+        # best bound, delta, rounds since a change of delta, rounds done, bound at that change (see dual.ascend)
+        self.state = np.array([-np.inf, 0.0, 0.0, 0.0, -np.inf])
         self.coff = offsets(np.bincount(net.cnode, minlength=net.n))
         finite = net.table[np.isfinite(net.table)]
         self.span = _span(net.unary, net.uoff) + (_span(net.table, net.eoff) if net.m else 0.0)
@@ -60,7 +60,7 @@ class Core:
         dual.ascend(
             n.uoff, n.unary, n.eu, n.ev, n.eoff, n.table, self.moff, self.msg, self.aoff, self.adj,
             n.cnode, n.cstart, n.cend, n.cuoff, n.cuse, n.room,
-            self.price, self.direction, self.best_price, self.best_msg, self.state, upper, count, warm,
+            self.price, self.active, self.best_price, self.best_msg, self.state, upper, count, warm,
         )  # fmt: skip
 
     def charged(self, price: F) -> F:
@@ -77,6 +77,12 @@ class Core:
     def converged(self) -> bool:
         """Whether price steps have become too small to matter."""
         return bool(self.state[1] < 1e-5) or (len(self.net.room) == 0 and bool(self.state[3] > 3000))
+
+    @property
+    def young(self) -> bool:
+        """Whether the prices still move a lot, so that assignments soon are out of date."""
+        moving = self.state[1] > 2e-3 * abs(self.state[0])
+        return bool(len(self.net.room) > 0 and self.state[3] < 800 and moving)
 
     def decode(self, at: Snapshot) -> I:
         """Round the messages to an assignment."""

@@ -6,8 +6,8 @@ For any messages M and prices p >= 0
     h_i(s)  = c_i(s) + sum_t p_t u_i(s, t) + sum_{e at i} M_{e->i}(s)
 
 is at most the optimum. Messages follow SRMP, which on pairwise models is TRW-S (Kolmogorov, "A new look at reweighted
-message passing", 2015); prices follow the volume algorithm (Barahona and Anbil, 2000): a Polyak step along an
-exponential average of the constraint violations of the per-node minimisers.
+message passing", 2015); prices take Polyak subgradient steps along the constraint violations of the per-node
+minimisers, which are a subgradient of L in p at fixed messages.
 """
 
 from __future__ import annotations
@@ -231,12 +231,15 @@ def charge(uoff: I, unary: F, cnode: I, cstart: I, cend: I, cuoff: I, cuse: F, p
 def ascend(
     uoff: I, unary: F, eu: I, ev: I, eoff: I, table: F, moff: I, msg: F, aoff: I, adj: I,
     cnode: I, cstart: I, cend: I, cuoff: I, cuse: F, room: F,
-    price: F, direction: F, best_price: F, best_msg: F, state: F, upper: float, count: int, warm: int,
+    price: F, active: I, best_price: F, best_msg: F, state: F, upper: float, count: int, warm: int,
 ) -> None:  # fmt: skip
-    """``count`` rounds of two sweeps and one price step, in place.
+    """``count`` rounds of two sweeps and one price step, in place; prices rest for the first ``warm`` rounds.
 
-    ``state`` = [best bound, step factor, rounds since improvement, initialised]; ``direction`` is the averaged
-    violation. The best prices and messages are kept apart.
+    The Polyak step aims at a level ``delta`` above the best bound. Delta grows when a third of it was gained and
+    shrinks, with a restart from the best point, when it was not in 20 rounds (after the level control of
+    Goffin and Kiwiel, 1999). Neighbouring time points are nearly the same constraint, so only *active* ones are
+    priced: each round activates the one most violated. ``state`` = [best bound, delta, rounds since, rounds
+    done, bound at the last change of delta]. The best prices and messages are kept apart.
     """
     n = len(uoff) - 1
     points = len(room)
@@ -249,36 +252,50 @@ def ascend(
         value = sweep(uoff, theta, eu, ev, eoff, table, moff, msg, aoff, adj, arg, True)
         for t in range(points):
             value -= price[t] * room[t]
-        if value > state[0]:
-            if value > state[0] + 1e-5 * abs(state[0]):
-                state[2] = 0
-            else:
-                state[2] += 1
+        gain = value - state[0]
+        if gain > 0:
             state[0] = value
             best_price[:] = price
             best_msg[:] = msg
+        state[3] += 1
+        if points == 0:
+            state[1] = gain
+            continue
+        if state[3] < warm:
+            continue
+        if state[1] <= 0:
+            state[1] = 0.1 * abs(state[0])
+            state[2] = 0
+            state[4] = state[0]
+        state[1] = min(state[1], max(1.05 * (upper - state[0]), 0.0) + 1e-9 * abs(state[0]))
+        if state[0] >= state[4] + 0.3 * state[1]:
+            state[1] *= 1.5
+            state[2] = 0
+            state[4] = state[0]
         else:
             state[2] += 1
-        if points == 0 or state[3] < warm:
-            state[3] += 1
-            continue
-        if state[2] >= 30:
-            state[2] = 0
-            state[1] *= 0.7
-            price[:] = best_price
-            msg[:] = best_msg
-            direction[:] = 0.0
-            continue
+            if state[2] >= 20:
+                state[1] *= 0.7
+                state[2] = 0
+                state[4] = state[0]
+                price[:] = best_price
+                msg[:] = best_msg
+                continue
         usage(cnode, cstart, cend, cuoff, cuse, arg, line)
-        mix = 1.0 if state[3] == warm else 0.2
-        state[3] += 1
+        top, at = 0.0, -1
+        for t in range(points):
+            line[t] -= room[t]
+            if line[t] > top:
+                top, at = line[t], t
+        if at >= 0:
+            active[at] = 1
         norm = 0.0
         for t in range(points):
-            direction[t] = (1 - mix) * direction[t] + mix * (line[t] - room[t])
-            if price[t] > 0 or direction[t] > 0:
-                norm += direction[t] * direction[t]
+            if active[t] and (price[t] > 0 or line[t] > 0):
+                norm += line[t] * line[t]
         if norm == 0:
             continue
-        step = state[1] * max(upper - value, 1e-4 * abs(value)) / norm
+        step = (state[0] + state[1] - value) / norm
         for t in range(points):
-            price[t] = max(0.0, price[t] + step * direction[t])
+            if active[t]:
+                price[t] = max(0.0, price[t] + step * line[t])

@@ -44,8 +44,8 @@ def prove(
     net: Network,
     price: F,
     upper: float,
-    *,
     seconds: float | None,
+    *,
     backtracks: int | None = None,
     seed: int = 1,
 ) -> Proof:

@@ -57,6 +57,9 @@ def search(
     val = np.empty(limit * min(kmax, 64) + kmax)
     diff = np.zeros(points + 1)
     total = np.zeros(points + 1)
+    culprit = np.empty(n, np.int64)
+    broken = np.zeros(points + 1, np.int64)
+    culprits = 0
     accepted = 0
     tick = 0
     cooling = (cold / hot) ** (1.0 / max(count, 1)) if hot > 0 and cold > 0 else 1.0
@@ -68,11 +71,23 @@ def search(
                 if state[1] == 0:
                     boost[t] *= 0.95
                 elif slack[t] < 0:
-                    boost[t] += 0.25 * (price[t] + unit)
+                    boost[t] = 1.3 * boost[t] + 0.25 * (price[t] + unit)
                 total[t + 1] = total[t] + price[t] + boost[t]
+            culprits = 0
+            if state[1] > 0:  # the nodes that are live where the limit is broken
+                for t in range(points):
+                    broken[t + 1] = broken[t] + (1 if slack[t] < 0 else 0)
+                for i in range(n):
+                    for c in range(coff[i], coff[i + 1]):
+                        if broken[cend[c]] > broken[cstart[c]]:
+                            culprit[culprits] = i
+                            culprits += 1
+                            break
         tick += 1
         target = int(np.exp(uniform(rng) * np.log(limit + 0.999)))
         root = int(uniform(rng) * n)
+        if state[1] > 0 and culprits > 0 and uniform(rng) < 0.5:
+            root = culprit[int(uniform(rng) * culprits)]
         # --- grow
         size, front = 0, 0
         frontier[0] = root

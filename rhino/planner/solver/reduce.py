@@ -14,7 +14,7 @@ import numpy as np
 from . import contract as _contract
 from .filters import dominate, propagate, shrink
 from .memory import normalise
-from .network import F, I, Network, offsets
+from .network import I, Network, offsets
 from .problem import Infeasible
 
 _DOMINANCE_WORK = 400_000
@@ -39,6 +39,15 @@ class Stage:
         _contract.replay(self.steps, self.args, self.size, full)
         return full
 
+    def project(self, full: I) -> I:
+        """The assignment after this round; -1 where the strategy is gone."""
+        before = offsets(self.size)
+        place = np.full(int(before[-1]), -1, dtype=np.int64)
+        owner = np.repeat(np.arange(len(self.kept)), np.diff(self.koff))
+        place[before[self.kept[owner]] + self.keep] = np.arange(len(self.keep)) - self.koff[owner]
+        chosen = full[self.kept]
+        return np.where(chosen >= 0, place[before[self.kept] + np.maximum(chosen, 0)], -1)
+
 
 @dataclass(frozen=True)
 class Reduction:
@@ -52,6 +61,12 @@ class Reduction:
         """Assignment of the original network."""
         for stage in reversed(self.stages):
             x = stage.expand(x)
+        return x
+
+    def project(self, x: I) -> I:
+        """Assignment of the reduced network nearest to one of the original; -1 where its strategy is gone."""
+        for stage in self.stages:
+            x = stage.project(x)
         return x
 
 
@@ -185,14 +200,3 @@ def reduce_network(net: Network, *, growth: int = 64, rounds: int = 8) -> Reduct
             break
     normalise(net)
     return Reduction(net, constant, tuple(stages))
-
-
-def fold(net: Network, price: F) -> F:
-    """Unary costs with memory charged at ``price`` per unit and time point."""
-    total = np.concatenate([[0.0], np.cumsum(price)])
-    per = total[net.cend] - total[net.cstart]
-    unary = net.unary.copy()
-    widths = np.diff(net.cuoff)
-    owner = np.repeat(net.uoff[net.cnode] - net.cuoff[:-1], widths) + np.arange(len(net.cuse))
-    np.add.at(unary, owner, net.cuse * np.repeat(per, widths))
-    return unary

@@ -23,7 +23,10 @@ from .walk import Walker
 
 _SMALL = 200_000
 """Table entries up to which a core is handed to the exact phase at once."""
-_BACKTRACKS = 20_000
+_TINY = 20_000
+"""Table entries up to which a core without memory needs no incumbent first."""
+_BACKTRACKS = 5_000
+"""Search effort of the first exact attempt."""
 
 
 class _Run:
@@ -41,6 +44,7 @@ class _Run:
         self.reductions: list[Reduction] = []
         self.constant = 0.0
         self.iteration = 0
+        self.margin = 0.2 + 4e-6 * (len(problem.costs) + len(problem.edges))  # seconds to write the result
         self.complete = False  # the search space below the incumbent is proven empty
 
     # -- bookkeeping ---------------------------------------------------------------------------------------
@@ -103,30 +107,48 @@ class _Run:
         self.constant += reduction.constant
         return reduction.net
 
+    def adopt(self, core: Core) -> None:
+        """Carry the incumbent over to a new core, filling gaps from its bound."""
+        if self.best is None or core.net.n == 0:
+            return
+        x = self.best
+        for reduction in self.reductions:
+            x = reduction.project(x)
+        x = np.where(x >= 0, x, core.decode(core.snapshot()))
+        core.incumbent = x
+
+    def take(self, core: Core, x: I | None) -> None:
+        """Offer an assignment of the core."""
+        if x is not None and self.offer(self.expand(x)):
+            core.incumbent = x
+
     def prove(self, core: Core, backtracks: int) -> None:
         """Exact phase on the core; settles the run when it succeeds."""
         left = self.left()
-        proof = prove(
-            core.net, core.best_price, self.upper, seconds=left, backtracks=backtracks, seed=self.seed
-        )
+        # toulbar2 counts processor seconds, which may pass slower than those on the clock
+        seconds = None if left is None else max(1.0, left / 3)
+        proof = prove(core.net, core.best_price, self.upper, seconds, backtracks=backtracks, seed=self.seed)
         if proof.assignment is not None:
-            self.offer(self.expand(proof.assignment))
+            self.take(core, proof.assignment)
         if proof.proven:
             if self.best is None:
-                raise Infeasible(_cause(self.problem))
+                raise Infeasible("nothing is left")
             self.complete = True
-            self.lower = self.cost
         else:
             self.raise_lower(proof.lower_bound)
 
-    def tighten(self, core: Core) -> Core | None:
+    def tighten(self, core: Core, share: float) -> Core | None:
         """Forbid what the bound rules out; a new core when that pays, None when nothing is left to find."""
         unary, gone = core.fix(self.target)
-        if gone < 0.25 * len(unary):
+        if gone < share * len(unary):
             return core
         try:
             net = self.reduce(replace(core.net, unary=unary))
         except Infeasible:
+            self.complete = True
+            return None
+        if net.n == 0:
+            self.offer(self.expand(np.zeros(0, dtype=np.int64)))
             self.complete = True
             return None
         return Core(net)
@@ -136,7 +158,7 @@ def _cause(problem: Problem) -> str:
     """Why nothing was found, once the search space is known to be empty."""
     if problem.has_memory:
         try:
-            solve(replace(problem, limit=None, usages=None, intervals=None), timeout=10, gap=np.inf)
+            solve(replace(problem, limit=None, usages=None, intervals=None), timeout=10, gap=1e300)
         except Infeasible as error:
             return str(error)
         return "memory: no assignment fits the limit (without the limit there are some)"
@@ -150,74 +172,86 @@ def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | No
         run.complete = True
         return
     core = Core(net)
-    tried = 0
     if len(net.table) <= _SMALL:
-        if len(net.room) or len(net.table) > 20_000:
-            core.ascend(300, _goal(run, core))
-            run.raise_lower(core.lower)
-        run.prove(core, _BACKTRACKS)
-        tried = len(net.table)
-        if run.closed():
+        fresh = _attack(run, core)
+        if fresh is None or run.closed():
             return
+        core = fresh
     core.ascend(60, _goal(run, core))
     run.raise_lower(core.lower)
+    run.adopt(core)
     walkers = [Walker(run.seed * 1000 + w, w) for w in range(2)]
-    next_fix = 8
+    next_fix, backtracks = 16, 2 * _BACKTRACKS
+    lap = 0.0
     with ThreadPoolExecutor(1) as pool:
-        while not run.closed() and not run.late(0.3):
+        while not run.closed() and not run.late(run.margin + 1.3 * lap):
             if iterations is not None and run.iteration >= iterations:
                 break
+            clock = time.perf_counter()
             run.iteration += 1
-            snapshot = core.snapshot()
-            rising = not core.converged()
-            best = core.incumbent
-            if rising:
-                job: Future[Any] = pool.submit(core.ascend, 40, _goal(run, core))
+            at, incumbent = core.snapshot(), core.incumbent
+            job: Future[Any]
+            if core.converged():
+                job = pool.submit(walkers[1].step, core, at, incumbent)
             else:
-                job = pool.submit(walkers[1].step, core, snapshot, best)
-            found = [walkers[0].step(core, snapshot, best)]
-            other = job.result()
-            if other is not None:
-                found.append(other)
-            for x in found:
-                if x is not None and run.offer(run.expand(x)):
-                    core.incumbent = x
+                job = pool.submit(core.ascend, 40, _goal(run, core))
+            run.take(core, walkers[0].step(core, at, incumbent))
+            run.take(core, job.result())
             run.raise_lower(core.lower)
+            lap = max(0.7 * lap, time.perf_counter() - clock)
             if progress is not None:
                 progress(
                     seconds=time.perf_counter() - run.began, cost=run.cost, lower_bound=run.lower,
                     iteration=run.iteration,
                 )  # fmt: skip
-            if run.closed():
-                break
-            if run.iteration >= next_fix and run.best is not None:
-                next_fix = int(next_fix * 1.5) + 1
-                fresh = run.tighten(core)
-                if fresh is None:
-                    return
-                if fresh is not core:
-                    core = fresh
-                    if core.net.n == 0:
-                        run.offer(run.expand(np.zeros(0, dtype=np.int64)))
-                        run.complete = True
-                        return
-                    core.ascend(100, _goal(run, core))
-                    for walker in walkers:
-                        walker.reset()
-                if (
-                    len(core.net.table) <= _SMALL and len(core.net.table) < 0.8 * max(tried, 1)
-                ) or tried == 0:
-                    tried = len(core.net.table)
-                    if tried <= _SMALL:
-                        run.prove(core, _BACKTRACKS)
+            if run.iteration < next_fix or run.best is None or run.closed():
+                continue
+            next_fix = int(next_fix * 1.5)
+            fresh = run.tighten(core, 0.25)
+            if fresh is None:
+                return
+            if fresh is not core:
+                core = fresh
+                core.ascend(100, _goal(run, core))
+                run.adopt(core)
+                for walker in walkers:
+                    walker.reset()
+            if len(core.net.table) <= _SMALL:
+                run.prove(core, backtracks)
+                backtracks *= 2
+
+
+def _attack(run: _Run, core: Core) -> Core | None:
+    """Small cores: a quick incumbent, reduced-cost fixing, then proof. None when the search space is exhausted."""
+    if len(core.net.table) <= _TINY and not len(core.net.room):
+        run.prove(core, _BACKTRACKS)
+        return core
+    core.ascend(200, _goal(run, core))
+    run.raise_lower(core.lower)
+    run.adopt(core)
+    walker = Walker(run.seed * 1000 + 7, 0)
+    for _ in range(8):
+        run.take(core, walker.step(core, core.snapshot(), core.incumbent))
+        if run.closed():
+            return core
+    core.ascend(200, _goal(run, core))
+    run.raise_lower(core.lower)
+    if run.best is not None and not run.closed():
+        fresh = run.tighten(core, 0.02)
+        if fresh is None:
+            return None
+        if fresh is not core:
+            core = fresh
+            core.ascend(200, _goal(run, core))
+            run.adopt(core)
+    if not run.closed():
+        run.prove(core, _BACKTRACKS)
+    return core
 
 
 def _goal(run: _Run, core: Core) -> float:
-    """Estimate of the optimum for the Polyak step."""
-    low = core.lower if np.isfinite(core.state[0]) else None
-    if np.isfinite(run.cost):
-        return run.upper
-    return abs(low) * 1.1 + core.span * 1e-3 if low is not None else core.span
+    """The value the bound may aim at: the incumbent's cost, else no limit."""
+    return run.upper if np.isfinite(run.cost) else np.inf
 
 
 def solve(
@@ -256,9 +290,9 @@ def solve(
         run.offer(x)
     try:
         _settle(run, iterations, progress)
-    except Infeasible:
+    except Infeasible as error:
         if run.best is None:
-            raise
+            raise Infeasible(_cause(problem)) from error
         run.complete = True  # nothing but the warm start is left
     if run.best is None:
         what = (
