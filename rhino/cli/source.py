@@ -1,7 +1,8 @@
-"""PROGRAM on the command line: a Python file with `program()`, or MLIR text of the global stage."""
+"""PROGRAM on the command line: a Python file with `program()`, MLIR text of the global stage, or StableHLO."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.builtin import ModuleOp
 
 from rhino.dialects import signature
-from rhino.dialects.text import load_module
+from rhino.dialects.text import parse_module, read_file
 from rhino.ir.errors import ProgramError, UsageError
 from rhino.ir.optimizers import AdamW, Optimizer
 from rhino.ir.verify import check_global
@@ -66,7 +67,7 @@ def load(path: str, dtype: str | None = None) -> Source:
             raise UsageError(
                 "--dtype is for Python programs", remedy="an MLIR file says its element types itself"
             )
-        module = load_module(path)
+        module = _read(path)
         check_global(module)
         _name_arguments(module, path)
         return Source(path, module=module)
@@ -79,6 +80,20 @@ def load(path: str, dtype: str | None = None) -> Source:
     torch.manual_seed(SEED)
     program = load_program(path)
     return Source(path, program=program if dtype is None else convert(program, dtype))
+
+
+#: An op of StableHLO at the beginning of a line, of either form.
+_STABLEHLO = re.compile(r'^\s*(?:%[^=\n]*=\s*)?"?(?:stablehlo|chlo)\.\w', re.MULTILINE)
+
+
+def _read(path: str) -> ModuleOp:
+    """A module in Rhino's own text, or in StableHLO as JAX prints it: donated arguments are its parameters."""
+    text = read_file(path)
+    if _STABLEHLO.search(text) is None:
+        return parse_module(text, path)
+    from rhino.frontend.stablehlo import read_stablehlo
+
+    return read_stablehlo(text, path)
 
 
 def _name_arguments(module: ModuleOp, path: str) -> None:

@@ -71,9 +71,12 @@ def plain_form(p: Parser, name: str) -> Form:
     first = True
     while p.token.text not in (":", ")", "{", "}", "loc") and p.token.kind != "end":
         if not first and not p.accept(","):
-            if p.token.text != "[":
+            if p.token.text == "[":
+                _ranges(p, short, form)
+            elif p.token.text == "<":
+                form.attributes["sharding"] = Struct("sdy.sharding", p.raw())
+            else:
                 break
-            _ranges(p, short, form)
             continue
         first = False
         _item(p, short, form)
@@ -93,9 +96,6 @@ def _item(p: Parser, short: str, form: Form) -> None:
         return
     if token.text == "dense":
         form.attributes["value"] = p.literal()
-        return
-    if token.text == "<" and short in ("sharding_constraint", "reshard"):
-        form.attributes["sharding"] = Struct("sdy.sharding", p.raw())
         return
     key = p.word()
     if p.accept("="):
