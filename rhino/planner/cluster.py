@@ -38,9 +38,9 @@ class Link:
     lines: Mapping[str, tuple[Line, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hardware:
-    """One kind of device.
+    """One kind of device. There is one object per kind (see `hardware`), so that identity serves as a key.
 
     Attributes:
         memory_bytes: capacity of one device.
@@ -48,6 +48,9 @@ class Hardware:
         launch: seconds that the smallest op takes.
         flops: FLOP/s that large matmuls reach, per element type (peak times measured share).
         inner, outer: links inside a node and between nodes.
+        peak: FLOP/s of the datasheet, per element type.
+        memory: bytes/s of the datasheet.
+        kernels: the section of constants of `rhino.planner.model`, empty where the file has none.
     """
 
     name: str
@@ -57,6 +60,9 @@ class Hardware:
     flops: Mapping[str, float]
     inner: Link
     outer: Link
+    peak: Mapping[str, float]
+    memory: float
+    kernels: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,9 @@ def read_hardware(text: str) -> Hardware:
             flops={key: value * share for key, value in peak.items()},
             inner=inner,
             outer=outer,
+            peak=peak,
+            memory=device["memory_bandwidth"],
+            kernels=data.get("kernels", {}),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(

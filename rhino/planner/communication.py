@@ -1,22 +1,15 @@
 """Time of collectives and of reshards on a cluster (seconds).
 
-A group of n devices on some mesh axes sits on k nodes with g members on each. With S the bytes of the whole
-tensor of the group, per device:
-
-* all-gather, reduce-scatter: ``(g - 1) / g * S`` inside the node and ``(k - 1) / k * S / g`` over its own network card;
-* all-reduce: twice that, in one kernel; never dearer than reduce-scatter then all-gather, never cheaper than either;
-* all-to-all: a share ``1 / n`` of the local array for every other member, by the level it crosses;
-* permute: the local array once, over the slowest level that any pair crosses.
-
-Levels work at the same time (NCCL pipelines the phases), so the slower one counts; latencies add. A local slice
-costs a launch, so no step is free.
+A group of n devices on some mesh axes sits on k nodes with g members on each. How long its collectives take is in
+`rhino.planner.model.collectives`: the fastest protocol inside the node, joined with the network between nodes. A
+reshard takes the sum of its steps. A local slice costs a launch, so no step is free.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +18,8 @@ from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.reshard import Step, reshard_steps
 from rhino.planner.cluster import Cluster
 from rhino.planner.combine import BUCKETED, Collective
+from rhino.planner.model.collectives import KINDS, collective_time
+from rhino.planner.model.machine import network
 
 #: One step with the bytes of its local operand at item size 1: (kind, members per node, nodes, bytes).
 Move = tuple[str, int, int, float]
@@ -48,6 +43,7 @@ class Communication:
     def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
         self.cluster = cluster
         self.mesh = mesh
+        self.network = network(cluster.hardware, cluster.hardware.kernels.get("network", {}))
         self._spread: dict[tuple[AxisRef, ...], tuple[int, int]] = {}
         self._moves: dict[object, tuple[Move, ...]] = {}
         self._times: dict[Move, float] = {}
@@ -77,25 +73,20 @@ class Communication:
         self, shape: tuple[int, ...], itemsize: int, element: str, a: Layout, b: Layout
     ) -> tuple[Collective, ...]:
         """The steps from `a` to `b`, which must lead somewhere, with the bytes of either side."""
-        key, scale = _canonical(shape, a, b)
+        key = shape, itemsize, element, a, b
         if key not in self._collectives:
-            small, a, b = key
             self._collectives[key] = tuple(
                 Collective(
-                    *self._move(step, small)[:3],
+                    *self._move(step, shape)[:3],
                     step.axes,
                     step.reduction,
-                    float(math.prod(step.before.local_shape(small))),
-                    float(math.prod(step.after.local_shape(small))),
-                    "",
+                    float(math.prod(step.before.local_shape(shape)) * itemsize),
+                    float(math.prod(step.after.local_shape(shape)) * itemsize),
+                    element,
                 )
-                for step in reshard_steps(small, a, b, self.mesh)
+                for step in reshard_steps(shape, a, b, self.mesh)
             )
-        scale *= itemsize
-        return tuple(
-            replace(c, operand=c.operand * scale, result=c.result * scale, element=element)
-            for c in self._collectives[key]
-        )
+        return self._collectives[key]
 
     def price(self, collective: Collective) -> float:
         """Seconds of a collective."""
@@ -183,35 +174,9 @@ class Communication:
         return self._times[key]
 
     def _time(self, kind: str, g: int, k: int, size: float) -> float:
-        if kind == "shard" or g * k == 1:
+        if kind == "shard":
             return self.cluster.hardware.launch
-        n = g * k
-        if kind == "all_reduce":
-            low = self._time("reduce_scatter", g, k, size)
-            high = self._time("all_gather", g, k, size / n)
-            own = self._lines(kind, g, k, 2 * (g - 1) / g * size, 2 * (k - 1) / k * size / g)
-            return min(max(own, low, high), low + high)
-        if kind in ("all_gather", "reduce_scatter"):
-            whole = size * n if kind == "all_gather" else size
-            return self._lines(kind, g, k, (g - 1) / g * whole, (k - 1) / k * whole / g)
-        if kind == "all_to_all":
-            return self._lines(kind, g, k, (g - 1) / n * size, (n - g) / n * size)
-        if k > 1:
-            return self._lines(kind, 1, k, 0.0, size)
-        return self._lines(kind, g, 1, size, 0.0)
-
-    def _lines(self, kind: str, g: int, k: int, inner: float, outer: float) -> float:
-        """Fastest protocol inside the node, joined with the fastest between nodes."""
-        levels: list[list[tuple[float, float]]] = []
-        if g > 1 and inner >= 0:
-            lines = self.cluster.hardware.inner.lines[kind]
-            levels.append([(x.latency + x.per_hop * (g - 1), inner / x.bandwidth) for x in lines])
-        if k > 1:
-            lines = self.cluster.hardware.outer.lines[kind]
-            levels.append([(x.latency + x.per_hop * math.log2(k), outer / x.bandwidth) for x in lines])
-        if len(levels) == 1:
-            return min(latency + transfer for latency, transfer in levels[0])
-        return min(la + lb + max(ta, tb) for la, ta in levels[0] for lb, tb in levels[1])
+        return float(collective_time(self.network, KINDS[kind], float(g), float(k), float(size), 0.0))
 
     def _move(self, step: Step, shape: Sequence[int]) -> Move:
         size = float(math.prod(step.before.local_shape(shape)))

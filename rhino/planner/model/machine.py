@@ -88,35 +88,18 @@ def _machine(data: Mapping[str, Any], hardware: Hardware, name: str, linear: str
     for entry in (kernels, *kernels["gemm"].values(), *kernels["attention"].values()):
         for source in entry["source"].split(","):
             sources[source.strip()]
-    peak = {key: float(entry["value"]) for key, entry in data["flops"].items()}
-    peak |= {key: float(value) for key, value in kernels.get("peak", {}).items()}
-    memory = float(data["device"]["memory_bandwidth"]["value"])
     known = tuple(kernels["gemm"])
     if linear not in known:
         raise UsageError(
             f"no matmul constants of {linear} for {name}", remedy=f"known types: {', '.join(known)}"
         )
 
-    def gemm(kind: str) -> Gemm:
-        c = kernels["gemm"][kind]
-        return Gemm(
-            float(kernels["sms"]),
-            peak[kind],
-            memory * float(c["memory_efficiency"]),
-            float(c["launch"]),
-            float(c["efficiency"]),
-            float(c["feed"]),
-            float(c["prologue"]),
-            ITEMSIZE[kind],
-            float(c["spread"]),
-        )
-
     base = "bf16" if "bf16" in known else known[0]
     generations = kernels["attention"]
     chosen = generations.get(attention) or generations[max(generations, key=_newest)]
     return Machine(
-        linear=gemm(linear),
-        matmul=gemm(base),
+        linear=gemm(hardware, linear),
+        matmul=gemm(hardware, base),
         attention=Attention(
             float(chosen["launch"]),
             float(chosen["rate"]),
@@ -126,12 +109,42 @@ def _machine(data: Mapping[str, Any], hardware: Hardware, name: str, linear: str
             float(chosen["head_power"]),
             float(chosen["spread"]),
         ),
-        memory=memory,
+        memory=hardware.memory,
         memory_bytes=float(kernels.get("memory_bytes", hardware.memory_bytes)),
         launch=hardware.launch,
         domain=float(hardware.inner.devices or 1),
         network=network(hardware, kernels.get("network", {})),
     )
+
+
+def gemm(hardware: Hardware, element: str) -> Gemm:
+    """Constants of the matmuls of an element type, which the file's kernels section must know."""
+    kernels = hardware.kernels
+    c = kernels["gemm"][element]
+    peak = {**hardware.peak, **kernels.get("peak", {})}
+    return Gemm(
+        float(kernels["sms"]),
+        float(peak[element]),
+        hardware.memory * float(c["memory_efficiency"]),
+        float(c["launch"]),
+        float(c["efficiency"]),
+        float(c["feed"]),
+        float(c["prologue"]),
+        ITEMSIZE[element],
+        float(c["spread"]),
+    )
+
+
+@cache
+def matmuls(hardware: Hardware) -> Mapping[str, Gemm]:
+    """Constants of the matmuls of every element type of programs that a device was measured at; the 16-bit types run
+    alike. Empty for devices without kernel models.
+    """
+    known = hardware.kernels.get("gemm", {})
+    found = {element: gemm(hardware, element) for element in known if element in hardware.peak}
+    if "bf16" in found:
+        found.setdefault("f16", found["bf16"])
+    return found
 
 
 def network(hardware: Hardware, extra: Mapping[str, Any]) -> Network:
