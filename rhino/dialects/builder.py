@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rhino.dialects.build.composite import CompositeBuilder
+from rhino.dialects.build.control import ControlBuilder
 from rhino.dialects.build.conv import ConvBuilder
 from rhino.dialects.build.core import BuilderCore
 from rhino.dialects.build.dot import DotBuilder
@@ -16,6 +17,7 @@ from rhino.dialects.build.shape import ShapeBuilder
 
 class Builder(
     CompositeBuilder,
+    ControlBuilder,
     IndexBuilder,
     ConvBuilder,
     DotBuilder,

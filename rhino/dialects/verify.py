@@ -88,7 +88,7 @@ def check_placed(module: ModuleOp) -> None:
 def _check_placed_op(op: Operation, layouts: dict[SSAValue, Layout], mesh: Mesh) -> None:
     if not isinstance(op, HloOp | ReshardOp):
         raise op_error(op, "has no place in a placed program", "only hlo ops and dist.reshard do")
-    if op.regions:
+    if op.regions and not (isinstance(op, HloOp) and op.STAYS):
         raise op_error(op, "has a region, which cannot be placed", "run `inline-composites` first")
     own = _attempt(op, lambda: layouts_of(op, mesh))
     if own is None:

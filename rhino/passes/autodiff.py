@@ -28,6 +28,7 @@ from xdsl.rewriter import InsertPoint
 from rhino.dialects import signature
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import HloOp
+from rhino.dialects.hlo.region_derivative import pull_back
 from rhino.dialects.hlo.unary import StopGradientOp
 from rhino.dialects.signature import Slot
 from rhino.ir import types
@@ -100,28 +101,11 @@ def _loss(func: FuncOp, ret: ReturnOp) -> SSAValue:
 def backward(func: FuncOp, loss: SSAValue, wanted: Sequence[SSAValue]) -> list[SSAValue]:
     """Append ops that compute d(loss)/d(value) for every wanted value; zeros where no derivative reaches it."""
     ops = [op for op in func.body.block.ops if isinstance(op, HloOp)]
-    active = _reached_from(ops, wanted)
     builder = Builder(InsertPoint.before(signature.return_of(func)))
-    cotangents: dict[SSAValue, SSAValue] = {}
     with builder.at(loss.owner.location if isinstance(loss.owner, Operation) else builder.location):
-        cotangents[loss] = builder.full_like(loss, 1.0)
-    for op in reversed(ops):
-        outs = [cotangents.get(r) for r in op.results]
-        if not any(o is not None for o in outs) or not any(o in active for o in op.operands):
-            continue
-        with builder.at(op.location):
-            for operand, cotangent in zip(op.operands, op.derivative(builder, outs), strict=True):
-                if cotangent is None or operand not in active:
-                    continue
-                if cotangent.type != operand.type:
-                    raise ProgramError(
-                        f"{op.name}: derivative of type {types.show(cotangent.type)} "
-                        f"for an operand of type {types.show(operand.type)}",
-                        remedy="this is a mistake in the op's definition; please report it",
-                    )
-                known = cotangents.get(operand)
-                cotangents[operand] = cotangent if known is None else builder.add(known, cotangent)
-    return [cotangents[v] if v in cotangents else builder.full_like(v, 0.0) for v in wanted]
+        seed = builder.full_like(loss, 1.0)
+    found = pull_back(builder, ops, {loss: seed}, wanted)
+    return [builder.full_like(v, 0.0) if g is None else g for v, g in zip(wanted, found, strict=True)]
 
 
 def _used_by(func: FuncOp, loss: SSAValue) -> set[SSAValue]:
@@ -131,15 +115,6 @@ def _used_by(func: FuncOp, loss: SSAValue) -> set[SSAValue]:
         if not isinstance(op, StopGradientOp) and any(r in used for r in op.results):
             used.update(o for o in op.operands if types.is_differentiable(types.element_of(o)))
     return used
-
-
-def _reached_from(ops: Sequence[HloOp], sources: Sequence[SSAValue]) -> set[SSAValue]:
-    """Float values that depend on any of `sources`."""
-    active = set(sources)
-    for op in ops:
-        if any(o in active for o in op.operands):
-            active.update(r for r in op.results if types.is_differentiable(types.element_of(r)))
-    return active
 
 
 __all__ = ["AutodiffPass", "backward", "differentiate"]

@@ -69,7 +69,7 @@ def _replace(op: Operation, arrays: Sequence[np.ndarray]) -> None:
 
 def _fold(op: HloOp, limit: int) -> Sequence[np.ndarray] | None:
     """The results as arrays (0-d for splats), or None if they cannot or should not be folded."""
-    if not op.operands or "dist.layout" in op.attributes:
+    if not op.operands or "dist.layout" in op.attributes or op.STAYS:  # a loop may never end
         return None
     if not all(isinstance(o.owner, ConstantOp) for o in op.operands):
         return None

@@ -111,7 +111,7 @@ def follow_pins(module: ModuleOp, mesh: Mesh, *, backward: bool = True) -> Decid
 def _node(op: Operation, mesh: Mesh) -> _Node:
     if isinstance(op, ReshardOp):
         raise ProgramError("the module is already placed: it has a dist.reshard")
-    if not isinstance(op, HloOp) or op.regions:
+    if not isinstance(op, HloOp) or (op.regions and not op.STAYS):
         raise op_error(op, "cannot be placed", "run `inline-composites` first" if op.regions else None)
     return _Node(op, op.rule(), layouts_of(op, mesh))
 

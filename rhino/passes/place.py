@@ -117,7 +117,7 @@ def _write_layouts(
     set_argument_layouts(func, arguments, mesh)
     have: dict[SSAValue, Layout] = dict(zip(func.args, arguments, strict=True))
     for op in ops:
-        if not isinstance(op, HloOp) or op.regions:
+        if not isinstance(op, HloOp) or (op.regions and not op.STAYS):
             raise op_error(op, "cannot be placed", "run `inline-composites` first" if op.regions else None)
         placement = placements.get(op)
         if placement is None or len(placement.results) != len(op.results):

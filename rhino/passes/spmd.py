@@ -124,7 +124,7 @@ def _localize(
     layouts: dict[SSAValue, Layout],
     mesh: Mesh,
 ) -> Sequence[SSAValue]:
-    if not isinstance(op, HloOp) or op.regions:
+    if not isinstance(op, HloOp) or (op.regions and not op.STAYS):
         remedy = "run `inline-composites` before `place`" if op.regions else None
         raise op_error(op, "has no local form", remedy)
     operands = tuple(layouts[v] for v in op.operands)

@@ -19,6 +19,7 @@ from rhino.dialects.signature import Slot, arguments, main_of, results, return_o
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import Rule
+from rhino.ir.text import print_module
 from rhino.passes.buckets import BUCKET_BYTES
 
 #: Ops without operands whose value does not depend on where they run; a device makes whatever piece it needs.
@@ -137,7 +138,7 @@ def read(module: ModuleOp) -> Graph:
     for op in func.body.block.ops:
         if isinstance(op, ReturnOp):
             break
-        if not isinstance(op, HloOp) or op.regions:
+        if not isinstance(op, HloOp) or (op.regions and not op.STAYS):
             raise ProgramError(
                 f"{op.name} cannot be planned",
                 where=str(op.location),
@@ -189,7 +190,9 @@ def kind_of(op: HloOp, kinds: dict[Hashable, Kind]) -> Kind:
     results = tuple(types.type_of(r) for r in op.results)
     # The value of a constant is large and says nothing about how it may be split.
     own = () if op.name == "hlo.constant" else tuple(sorted(op.properties.items()))
-    key = (op.name, own, operands, results)
+    # Ops with regions are of one kind only if these are equal, too.
+    regions = tuple(print_module(inner) for r in op.regions for b in r.blocks for inner in b.ops)
+    key = (op.name, own, operands, results, regions)
     if key not in kinds:
         kinds[key] = Kind(op.name, op.rule(), op.flops(), operands, results)
     return kinds[key]

@@ -117,7 +117,9 @@ def check_local(
 ) -> int:
     """Check the last op of `program`, whose operands are the arguments. Returns the number of placements."""
     module = build(program, [type_like(a) for a in arrays])
-    op = [o for o in module.walk() if isinstance(o, HloOp)][-1]
+    func = module.body.block.first_op
+    assert isinstance(func, FuncOp)
+    op = [o for o in func.body.block.ops if isinstance(o, HloOp)][-1]
     order = [o.index for o in op.operands]
     arrays = [arrays[i] for i in order]
     rule, count = op.rule(), 0

@@ -10,6 +10,7 @@ from torch_number_cases import CASES as NUMBER_CASES
 from torch_number_cases import TYPES
 from torch_op_cases import CASES as MORE_CASES
 from torch_op_check import FLOATS, INTEGERS, draw, run
+from torch_region_cases import CASES as REGION_CASES
 
 from rhino.dialects.hlo import Hlo
 from rhino.dialects.hlo.base import HloOp
@@ -306,6 +307,7 @@ CASES: dict[str, Callable[[], None]] = {
     "hlo.dot_general": _dot,
     **MORE_CASES,
     **NUMBER_CASES,
+    **REGION_CASES,
 }
 
 

@@ -8,6 +8,7 @@ from rhino.dialects.hlo import (
     complex_numbers,
     composite,
     constant,
+    control,
     conv,
     dot,
     dynamic,
@@ -38,6 +39,7 @@ Hlo = Dialect(
         *index.OPS,
         *sort.OPS,
         *composite.OPS,
+        *control.OPS,
     ],
     [],
 )

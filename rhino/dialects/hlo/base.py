@@ -54,6 +54,9 @@ class HloOp(IRDLOperation, ABC):
 
     traits = traits_def(Pure())
 
+    #: Whether an op with regions stays one when the program is placed and cut; if not, it is inlined before.
+    STAYS: ClassVar[bool] = False
+
     #: Operand index sets through which a partial sum may pass; see `rhino.ir.rule`.
     LINEAR: ClassVar[tuple[tuple[int, ...], ...]] = ()
 

@@ -19,7 +19,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import HasParent, IsolatedFromAbove, IsTerminator, Pure
+from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from rhino.dialects.hlo.base import HloOp, Properties, shapes
@@ -145,12 +145,16 @@ class CompositeOp(HloOp):
 
 @irdl_op_definition
 class YieldOp(IRDLOperation):
-    """``hlo.yield %y : tensor<4xf32>``: the results of a composite's region."""
+    """``hlo.yield %y : tensor<4xf32>``: the results of an op's region."""
 
     name = "hlo.yield"
     values = var_operand_def(TensorType)
     assembly_format = "attr-dict ($values^ `:` type($values))?"
-    traits = traits_def(Pure(), IsTerminator(), HasParent(CompositeOp))
+    traits = traits_def(Pure(), IsTerminator())
+
+    def verify_(self) -> None:
+        if not isinstance(self.parent_op(), HloOp):
+            raise VerifyException("hlo.yield ends the region of an hlo op")
 
 
 OPS: list[type[IRDLOperation]] = [CompositeOp, YieldOp]

@@ -2,6 +2,7 @@
 
 from rhino.runtime.torch_ops import (
     composite,
+    control,
     conv,
     dist,
     dot,
@@ -29,6 +30,7 @@ TABLE: Table = {
     **window.TABLE,
     **index.TABLE,
     **composite.TABLE,
+    **control.TABLE,
     **dist.TABLE,
     **kernel.TABLE,
 }

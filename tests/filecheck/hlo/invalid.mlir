@@ -9,7 +9,7 @@ func.func @main(%x: tensor<4xf32>, %y: tensor<5xf32>) -> tensor<4xf32> {
 // -----
 
 func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> {
-  %0 = hlo.exp %x : tensor<4xi32> // expected-error {{hlo.exp: operand 0 is i32[4], but hlo.exp takes float elements}}
+  %0 = hlo.exp %x : tensor<4xi32> // expected-error {{hlo.exp: operand 0 is i32[4], but hlo.exp takes float or complex elements}}
   func.return %0 : tensor<4xi32>
 }
 
