@@ -46,7 +46,7 @@ class Inputs:
 
     def _array(self, index: int, slot: Slot, type: types.Type) -> np.ndarray:
         key = (slot.role, f"{slot.name}/{slot.slot}" if slot.name else str(index))
-        dtype, shape = types.numpy_dtype(type.element_type), tuple(type.get_shape())
+        dtype, shape = types.numpy_dtype(type.element_type), slot.extent or tuple(type.get_shape())
         known = self.known.get(key)
         if known is None or known.shape != shape:
             known = self._draw(len(self.known), slot, dtype, shape)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    i64,
+)
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute
 
@@ -25,6 +33,8 @@ class Slot:
         slot: for states, which one (``m``, ``v``, ``step``, ``momentum``).
         alias: for results, the index of the argument that they replace in the next step.
         tied: further names of a tied parameter.
+        extent: the shape that users see, where the program holds more: what lies beyond it is padding (see the
+            pass `pad`); None where there is no padding.
         other: attributes that belong to others (layouts, say); kept as they are.
     """
 
@@ -34,6 +44,7 @@ class Slot:
     slot: str | None = None
     alias: int | None = None
     tied: tuple[str, ...] = ()
+    extent: tuple[int, ...] | None = None
     other: tuple[tuple[str, Attribute], ...] = ()
 
     def attributes(self) -> DictionaryAttr:
@@ -45,6 +56,8 @@ class Slot:
             out["rhino.alias"] = IntegerAttr(self.alias, i64)
         if self.tied:
             out["rhino.tied"] = ArrayAttr([StringAttr(t) for t in self.tied])
+        if self.extent is not None:
+            out["rhino.extent"] = DenseArrayBase.from_list(i64, self.extent)
         out.update(self.other)
         return DictionaryAttr(out)
 
@@ -96,7 +109,8 @@ def _slot(attrs: DictionaryAttr) -> Slot:
 
     alias = attrs.data.get("rhino.alias")
     tied = attrs.data.get("rhino.tied")
-    known = {f"rhino.{k}" for k in ("name", "role", "of", "slot", "alias", "tied")}
+    extent = attrs.data.get("rhino.extent")
+    known = {f"rhino.{k}" for k in ("name", "role", "of", "slot", "alias", "tied", "extent")}
     return Slot(
         name=string("name") or "",
         role=string("role") or "",
@@ -104,5 +118,6 @@ def _slot(attrs: DictionaryAttr) -> Slot:
         slot=string("slot"),
         alias=int(alias.value.data) if isinstance(alias, IntegerAttr) else None,
         tied=tuple(t.data for t in tied if isinstance(t, StringAttr)) if isinstance(tied, ArrayAttr) else (),
+        extent=tuple(map(int, extent.get_values())) if isinstance(extent, DenseArrayBase) else None,
         other=tuple((k, v) for k, v in attrs.data.items() if k not in known),
     )

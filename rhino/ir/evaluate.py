@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TensorType
+from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
@@ -121,9 +121,20 @@ def run_module(module: ModuleOp, args: Sequence[np.ndarray]) -> list[np.ndarray]
     """Run `@main` of a module of any stage: global arrays in, global arrays out.
 
     A local program gets its arguments cut by their `dist.layout`, and its results are put together again.
+    Arguments and results have the shapes that users see: where ``rhino.extent`` says that the program holds more, zeros
+    are put behind them and cut off again. (An argument that has the larger shape already is taken as it is.)
     Raises UsageError when arguments do not fit, RunError when devices that must agree do not.
     """
     func = _main(module)
+    global_args = _padded(func, args)
+    results = _run_global(module, func, global_args)
+    return [
+        _true(array, extent) for array, extent in zip(results, _extents(func.res_attrs, results), strict=True)
+    ]
+
+
+def _run_global(module: ModuleOp, func: FuncOp, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """`run_module` on arrays with padding."""
     if not is_local(func):
         return compile_function(func)(*args)
     mesh = _mesh(module)
@@ -142,6 +153,31 @@ def run_module(module: ModuleOp, args: Sequence[np.ndarray]) -> list[np.ndarray]
         except RunError as error:
             raise RunError(error.message, where=f"result {i} of @main", remedy=error.remedy) from None
     return out
+
+
+def _padded(func: FuncOp, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arguments with zeros behind their true extents where the program wants them."""
+    out = list(args)
+    attrs = func.arg_attrs or ()
+    for i, (array, extent) in enumerate(zip(args, _extents(func.arg_attrs, args), strict=True)):
+        if extent is not None and tuple(array.shape) == extent:
+            whole = list(attrs)[i].data.get("dist.global_type", func.args[i].type)
+            assert isinstance(whole, TensorType)
+            out[i] = np.pad(array, [(0, n - e) for n, e in zip(whole.get_shape(), extent, strict=True)])
+    return out
+
+
+def _true(array: np.ndarray, extent: tuple[int, ...] | None) -> np.ndarray:
+    return array if extent is None else array[tuple(map(slice, extent))]
+
+
+def _extents(
+    attrs: Iterable[DictionaryAttr] | None, values: Sequence[object]
+) -> list[tuple[int, ...] | None]:
+    """``rhino.extent`` of every argument or result, None where there is none."""
+    found = [a.data.get("rhino.extent") for a in attrs or ()]
+    found += [None] * (len(values) - len(found))
+    return [tuple(map(int, a.get_values())) if isinstance(a, DenseArrayBase) else None for a in found]
 
 
 def is_local(func: FuncOp) -> bool:

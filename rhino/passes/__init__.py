@@ -28,6 +28,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "fuse-collectives": _pass("rhino.passes.fuse_collectives", "FuseCollectivesPass"),
     "inline-composites": _pass("rhino.passes.inline_composites", "InlineCompositesPass"),
     "optimizer": _pass("rhino.passes.optimizer", "OptimizerPass"),
+    "pad": _pass("rhino.passes.pad", "PadPass"),
     "place": _pass("rhino.passes.place", "PlacePass"),
     "propagate": _pass("rhino.passes.propagate", "PropagatePass"),
     "spmd": _pass("rhino.passes.spmd", "SpmdPass"),
