@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
-from rhino.frontend.stablehlo import elementwise, shapes
+from rhino.frontend.stablehlo import elementwise, shapes, special
 from rhino.frontend.stablehlo.importer import Handler, Importer, Values
 from rhino.frontend.stablehlo.syntax import OpSyntax
 from rhino.ir import types
@@ -84,6 +84,10 @@ _FORMULAS: dict[str, Formula] = {
     "atan": _atan,
     "atanh": _atanh,
     "cosh": _cosh,
+    "digamma": special.digamma,
+    "erf_inv": special.erf_inv,
+    "erfc": special.erfc,
+    "lgamma": special.lgamma,
     "sinh": _sinh,
 }
 
@@ -111,6 +115,12 @@ def _erf(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
 
 def _tan(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     return [ctx.b.tan(operands[0])]
+
+
+def _next_after(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    if types.element_of(operands[0]) not in (types.F32, types.F64):
+        ctx.unsupported(op, f"of {types.show(operands[0].type)}: Rhino computes it for f32 and f64")
+    return [special.next_after(ctx.b, *operands)]
 
 
 def _conj(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
@@ -189,6 +199,8 @@ HANDLERS: dict[str, Handler] = {
     "chlo.erf": _erf,
     "chlo.tan": _tan,
     "chlo.conj": _conj,
+    "chlo.next_after": _next_after,
+    "chlo.broadcast_next_after": _next_after,
     "chlo.is_inf": _is_inf(""),
     "chlo.is_pos_inf": _is_inf("+"),
     "chlo.is_neg_inf": _is_inf("-"),

@@ -53,6 +53,22 @@ def custom_call(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values
     ctx.unsupported(op, f"@{target}: Rhino knows no such custom call", "lower the program without it")
 
 
+def while_(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    if len(op.regions) != 2:
+        ctx.fail(op, "needs a condition and a body")
+    fixed, regions = ctx.regions(op, op.regions)
+    return ctx.emit_regions(op, "while", [*operands, *fixed], {}, regions)
+
+
+def branches(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    """if and case: their regions take nothing but what they read from outside."""
+    if len(operands) != 1 or any(body.arguments for body in op.regions):
+        ctx.fail(op, "takes a selector, and its regions take nothing")
+    fixed, regions = ctx.regions(op, op.regions)
+    name = op.name.removeprefix("stablehlo.")
+    return ctx.emit_regions(op, name, [*operands, *fixed], {}, regions)
+
+
 def sharding_constraint(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     sharding = op.attributes.get("sharding")
     if not isinstance(sharding, Struct):
@@ -76,6 +92,8 @@ def check(ctx: Importer, op: OpSyntax, operands: list[SSAValue], name: str) -> V
     """``check.expect_*``, as op or custom call: the two values become results, see `checks`."""
     if name not in _CHECKS:
         ctx.unsupported(op, "Rhino does not know this check")
+    if ctx.in_region:
+        ctx.unsupported(op, "a check inside of a loop or branch")
     kind, tolerance = _CHECKS[name]
     if "value" in op.attributes and len(operands) == 1:
         literal = ctx.literal(op, op.attributes["value"])
@@ -106,6 +124,9 @@ HANDLERS: dict[str, Handler] = {
     "func.call": call,
     "stablehlo.composite": composite,
     "stablehlo.custom_call": custom_call,
+    "stablehlo.while": while_,
+    "stablehlo.if": branches,
+    "stablehlo.case": branches,
     "sdy.sharding_constraint": sharding_constraint,
     "sdy.reshard": sharding_constraint,
     "interpreter.print": printed,

@@ -27,6 +27,8 @@ from rhino.dialects.builder import Builder
 from rhino.dialects.hlo import Hlo
 from rhino.dialects.hlo.base import HloOp
 from rhino.dialects.hlo.composite import YieldOp
+from rhino.dialects.hlo.constant import ConstantOp
+from rhino.dialects.hlo.regions import RegionOp
 from rhino.frontend.stablehlo import literals
 from rhino.frontend.stablehlo.lexer import place
 from rhino.frontend.stablehlo.syntax import (
@@ -86,6 +88,7 @@ class Importer:
         self._lines = [m.end() for m in re.finditer("\n", text)]
         self._file = StringAttr(name)
         self._warned: set[str] = set()
+        self._depth = 0
 
     # Complaints.
 
@@ -159,13 +162,12 @@ class Importer:
         name: str,
         operands: Values,
         properties: Mapping[str, Attribute] | None = None,
-        regions: Sequence[Region] = (),
     ) -> Values:
         """Build the op ``hlo.<name>``. Raises UnsupportedError when Rhino has none."""
         kind = OPS.get(f"hlo.{name}")
         if kind is None:
             self.unsupported(op, f"Rhino has no op hlo.{name}")
-        return self.b.emit(kind, operands, properties, regions).results
+        return self.b.emit(kind, operands, properties).results
 
     # Attributes.
 
@@ -295,23 +297,57 @@ class Importer:
             self.op(op)
         return []
 
-    def region(self, body: Body, isolated: bool = False) -> Region:
-        """A region of its own that ends in `hlo.yield`; it sees the values around it."""
-        block = Block(
-            arg_types=[self.type(a.type, body.ops[0].at if body.ops else 0) for a in body.arguments]
-        )
-        with self.inside(block):
-            self.b.insert(YieldOp.create(operands=self.run(body, block.args)))
-        return Region(block)
+    def regions(self, op: OpSyntax, bodies: Sequence[Body]) -> tuple[list[SSAValue], list[Region]]:
+        """Isolated regions that take the bodies' arguments, then the values that they read from outside.
+
+        Returns those values, which become operands of the op. Constants are made anew inside.
+        """
+        names = [n for n in captured(bodies) if n in self._env]
+        fixed = [n for n in names if not isinstance(self._env[n].owner, ConstantOp)]
+        out = []
+        for body in bodies:
+            own = [self.type(a.type, op.at) for a in body.arguments]
+            block = Block(arg_types=[*own, *(self._env[n].type for n in fixed)])
+            with self._inside(block):
+                for name in names:
+                    owner = self._env[name].owner
+                    if isinstance(owner, ConstantOp):
+                        self._env[name] = self.b.emit1(ConstantOp, [], owner.properties)
+                self._env.update(zip(fixed, block.args[len(own) :], strict=True))
+                values = self.run(body, block.args[: len(own)])
+                self.b.insert(YieldOp.create(operands=values))
+            out.append(Region(block))
+        return [self._env[n] for n in fixed], out
+
+    def emit_regions(
+        self,
+        op: OpSyntax,
+        name: str,
+        operands: Values,
+        properties: Mapping[str, Attribute],
+        regions: Sequence[Region],
+    ) -> Values:
+        """Build the op ``hlo.<name>`` with regions. Raises UnsupportedError when Rhino has none."""
+        kind = OPS.get(f"hlo.{name}")
+        if kind is None or not issubclass(kind, RegionOp):
+            self.unsupported(op, f"Rhino has no op hlo.{name}")
+        return self.b.emit_regions(kind, operands, dict(properties), regions)
+
+    @property
+    def in_region(self) -> bool:
+        """Whether ops are being built inside of another op."""
+        return self._depth > 0
 
     @contextmanager
-    def inside(self, block: Block) -> Iterator[None]:
+    def _inside(self, block: Block) -> Iterator[None]:
         """Build at the end of a block; names bound inside are forgotten afterwards."""
         point, env = self.b.point, dict(self._env)
         self.b.point = InsertPoint.at_end(block)
+        self._depth += 1
         try:
             yield
         finally:
+            self._depth -= 1
             self.b.point, self._env = point, env
 
     def function(self, op: OpSyntax | None, name: str, arguments: Values) -> list[SSAValue]:
@@ -340,3 +376,21 @@ class Importer:
                 f"but is given {', '.join(map(types.show, given)) or 'nothing'}",
                 where=self.where(at),
             )
+
+
+def captured(bodies: Sequence[Body]) -> list[str]:
+    """Names that the bodies read but do not define, in order of first use."""
+    out: dict[str, None] = {}
+
+    def visit(body: Body, defined: set[str]) -> None:
+        defined = defined | {a.name for a in body.arguments}
+        for op in body.ops:
+            out.update(dict.fromkeys(n for n in op.operands if n not in defined))
+            for inner in op.regions:
+                visit(inner, defined)
+            for name, count in op.results:
+                defined |= {name, *(f"{name}#{i}" for i in range(count))}
+
+    for body in bodies:
+        visit(body, set())
+    return list(out)

@@ -160,6 +160,11 @@ def _pin(importer: Importer, func: Any, what: str, value: SSAValue, layout: Layo
         signature.set_results(func, slots)
         return
     if not isinstance(value, OpResult):
+        if value not in func.args:
+            importer.warn(
+                at, f"the sharding <{layout.data}> of a value inside of a loop or branch is dropped"
+            )
+            return
         position = list(func.args).index(value)
         slots = signature.arguments(func)
         known = dict(slots[position].other).get(LAYOUT)
@@ -181,6 +186,10 @@ def _with_layout(slot: signature.Slot, layout: LayoutAttr) -> signature.Slot:
 
 def _pin_op(importer: Importer, op: Operation, index: int, layout: LayoutAttr, at: int) -> None:
     """An op's pin holds a layout for each of its results: one alone cannot be pinned among several."""
+    parent = op.parent_op()
+    if parent is None or parent.name != "func.func":
+        importer.warn(at, f"the sharding <{layout.data}> of a value inside of a loop or branch is dropped")
+        return
     if len(op.results) != 1:
         importer.warn(at, f"the sharding <{layout.data}> of a result of {op.name} is dropped: it has several")
         return
