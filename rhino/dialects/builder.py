@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rhino.dialects.build.composite import CompositeBuilder
-from rhino.dialects.build.control import ControlBuilder
 from rhino.dialects.build.conv import ConvBuilder
 from rhino.dialects.build.core import BuilderCore
 from rhino.dialects.build.dot import DotBuilder
 from rhino.dialects.build.elementwise import ElementwiseBuilder
+from rhino.dialects.build.generic import GenericBuilder
 from rhino.dialects.build.index import IndexBuilder
 from rhino.dialects.build.makers import MakersBuilder
 from rhino.dialects.build.numbers import NumbersBuilder
@@ -17,7 +17,7 @@ from rhino.dialects.build.shape import ShapeBuilder
 
 class Builder(
     CompositeBuilder,
-    ControlBuilder,
+    GenericBuilder,
     IndexBuilder,
     ConvBuilder,
     DotBuilder,

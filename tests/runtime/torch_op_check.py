@@ -38,8 +38,8 @@ def draw(name: str, shape: Sequence[int], seed: int, positive: bool = False) -> 
     dtype = types.numpy_dtype(types.element(name))
     if name == "i1":
         return rng.integers(0, 2, shape).astype(dtype)
-    if name in INTEGERS:
-        return rng.integers(0 if positive else -4, 6, shape).astype(dtype)
+    if name in INTEGERS or name.startswith("ui"):
+        return rng.integers(0 if positive or name.startswith("ui") else -4, 6, shape).astype(dtype)
     values = rng.uniform(0.2, 1.6, shape) if positive else rng.normal(size=shape)
     return values.astype(dtype)
 

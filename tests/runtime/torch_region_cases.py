@@ -46,4 +46,48 @@ def _case() -> None:
         run(lambda b, i, x, f=branches: b.case(i, [x], f), [np.int32(i), draw("f64", (3,), 1)])
 
 
-CASES: dict[str, Callable[[], None]] = {"hlo.while": _while, "hlo.if": _if, "hlo.case": _case}
+def _generic() -> dict[str, Callable[[], None]]:
+    def add(c, a, z):  # type: ignore[no-untyped-def]
+        return [c.add(c.mul(a, z), z)]
+
+    x, s = draw("bf16", (4, 6), 1), draw("bf16", (4, 3), 2)
+    one = np.array(1, x.dtype)
+    numbers = {
+        "update_window_dims": [1],
+        "inserted_window_dims": [0],
+        "scatter_dims_to_operand_dims": [0],
+        "index_vector_dim": 1,
+    }
+    rows = np.array([2, 0, 2])
+
+    def ge(c, a, z):  # type: ignore[no-untyped-def]
+        return [c.compare(a, z, "ge")]
+
+    def fives(c, a):  # type: ignore[no-untyped-def]
+        return [c.full((), types.I32, 5), c.negate(a)]
+
+    return {
+        "hlo.map": lambda: run(lambda b, x: b.map([x], fives), [x]) and None,
+        "hlo.generic_reduce": lambda: (
+            run(lambda b, x, v: b.generic_reduce([x], [v], [1], add), [x, one]) and None
+        ),
+        "hlo.generic_reduce_window": lambda: (
+            run(lambda b, x, v: b.generic_reduce_window([x], [v], (1, 2), None, None, add), [x, one]) and None
+        ),
+        "hlo.generic_sort": lambda: (
+            run(lambda b, x: b.generic_sort([x], 1, ge), [draw("ui8", (3, 9), 1)]) and None
+        ),
+        "hlo.generic_scatter": lambda: (
+            run(lambda b, x, i, u: b.generic_scatter([x], i, [u], add, **numbers), [x, rows, x[:3]]) and None
+        ),
+        "hlo.generic_select_and_scatter": lambda: (
+            run(
+                lambda b, x, s, v: b.generic_select_and_scatter(x, s, v, (1, 2), (1, 2), None, ge, add),
+                [x, s, one],
+            )
+            and None
+        ),
+    }
+
+
+CASES: dict[str, Callable[[], None]] = {"hlo.while": _while, "hlo.if": _if, "hlo.case": _case, **_generic()}

@@ -13,6 +13,8 @@ from rhino.dialects.hlo import (
     dot,
     dynamic,
     elementwise,
+    generic,
+    generic_scatter,
     index,
     random,
     reduce,
@@ -40,6 +42,8 @@ Hlo = Dialect(
         *sort.OPS,
         *composite.OPS,
         *control.OPS,
+        *generic.OPS,
+        *generic_scatter.OPS,
     ],
     [],
 )

@@ -264,12 +264,8 @@ class ScatterOp(HloOp):
         ix, kind = self.indexing, KINDS[self.kind.data]
         if updates.size == 0:
             return (x,)
-        positions = ix.positions(indices, clamp=False)
-        flat, inside = np.zeros((), np.int64), np.ones((), np.bool_)
-        for at, extent in zip(positions, x.shape, strict=True):
-            flat, inside = flat * extent + at, inside & (at >= 0) & (at < extent)
-        inside = np.broadcast_to(inside, updates.shape)
-        flat = np.broadcast_to(flat, updates.shape)[inside]
+        flat, inside = ix.flat_positions(indices, x.shape, updates.shape)
+        flat = flat[inside]
         acc = np.array(wide(x)).reshape(-1)
         if kind is None:
             acc[flat] = wide(updates)[inside]
@@ -328,18 +324,25 @@ class ScatterOp(HloOp):
                 here = ctx.coordinate(axes)
                 first = b.compare(here, b.full_like(here, 0), "eq")
                 x = b.select(b.broadcast_in_dim(first, types.shape_of(x), ()), x, b.full_like(x, neutral))
-        split = {d for d in ix.single() if ctx.operands[0].dims[d]}
-        if split:
-            parts = components(b, ix, indices)
-            for i, d in enumerate(ix.index_map):
-                if d in split:
-                    digits, extent = ctx.operands[0].dims[d], ix.operand[d]
-                    index = clamp(b, parts[i], extent - 1)
-                    mine = b.and_(in_bounds(b, parts[i], extent), owned(b, index, digits, ctx, extent))
-                    outside = b.full_like(index, types.shape_of(x)[d])
-                    parts[i] = b.select(mine, global_to_local(b, index, digits, extent), outside)
-            indices = join(b, ix, parts)
+        indices = local_indices(ctx, ix, x, indices)
         return b.emit(type(self), [x, indices, updates], self.properties).results
+
+
+def local_indices(ctx: Localizer, ix: Indexing, x: SSAValue, indices: SSAValue) -> SSAValue:
+    """A scatter's indices on one device: those of elements that others hold point outside its shard `x`."""
+    b = ctx.builder
+    split = {d for d in ix.single() if ctx.operands[0].dims[d]}
+    if not split:
+        return indices
+    parts = components(b, ix, indices)
+    for i, d in enumerate(ix.index_map):
+        if d in split:
+            digits, extent = ctx.operands[0].dims[d], ix.operand[d]
+            index = clamp(b, parts[i], extent - 1)
+            mine = b.and_(in_bounds(b, parts[i], extent), owned(b, index, digits, ctx, extent))
+            outside = b.full_like(index, types.shape_of(x)[d])
+            parts[i] = b.select(mine, global_to_local(b, index, digits, extent), outside)
+    return join(b, ix, parts)
 
 
 def gather_like(b: Builder, ix: Indexing, x: SSAValue, indices: SSAValue) -> SSAValue:

@@ -140,6 +140,15 @@ class Indexing:
             out[d] = out[d] + on([at], np.arange(self.sizes[d]))
         return tuple(out)
 
+    def flat_positions(
+        self, indices: np.ndarray, operand: Sequence[int], result: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """For each result element the row-major position in an operand of this shape, and whether it is inside."""
+        flat, inside = np.zeros((), np.int64), np.ones((), np.bool_)
+        for at, extent in zip(self.positions(indices, clamp=False), operand, strict=True):
+            flat, inside = flat * extent + at, inside & (at >= 0) & (at < extent)
+        return np.broadcast_to(flat, result), np.broadcast_to(inside, result)
+
     def single(self) -> list[int]:
         """Operand dimensions of which an index picks one element: each device can look up its own part."""
         return [d for d in self.index_map if self.sizes[d] == 1 and self.operand[d] > 1]

@@ -14,9 +14,11 @@ from xdsl.ir import Block, SSAValue
 from rhino.dialects.hlo.base import HloOp
 from rhino.dialects.hlo.common import Cotangents
 from rhino.dialects.hlo.composite import YieldOp
+from rhino.dialects.hlo.constant import ConstantOp
 from rhino.dialects.hlo.regions import RegionOp, yielded
 from rhino.dialects.hlo.trips import LIMIT, trip_count
 from rhino.ir import types
+from rhino.ir.dense import to_numpy
 from rhino.ir.errors import ProgramError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -75,6 +77,28 @@ def replay(
         new = op.clone(values)
         assert isinstance(new, HloOp)
         ops.append(builder.insert(new))
+        values.update(zip(op.results, new.results, strict=True))
+    raise ProgramError("a region does not end in hlo.yield")
+
+
+def spread(
+    builder: Builder, block: Block, arguments: Sequence[SSAValue]
+) -> tuple[list[HloOp], list[SSAValue]]:
+    """`replay` of a block of elementwise ops on scalars, on whole tensors: the new ops, and what it yields."""
+    shape = types.shape_of(arguments[0])
+    values: dict[SSAValue, SSAValue] = dict(zip(block.args, arguments, strict=True))
+    ops: list[HloOp] = []
+    for op in block.ops:
+        if isinstance(op, YieldOp):
+            return ops, [values[v] for v in op.operands]
+        assert isinstance(op, HloOp)
+        if isinstance(op, ConstantOp):
+            value = to_numpy(op.value).item()
+            new = builder.full(shape, types.element_of(op.result), value).owner
+        else:
+            new = builder.emit(type(op), [values[o] for o in op.operands], op.properties)
+        assert isinstance(new, HloOp)
+        ops.append(new)
         values.update(zip(op.results, new.results, strict=True))
     raise ProgramError("a region does not end in hlo.yield")
 

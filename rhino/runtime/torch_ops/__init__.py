@@ -7,6 +7,7 @@ from rhino.runtime.torch_ops import (
     dist,
     dot,
     elementwise,
+    host,
     index,
     kernel,
     makers,
@@ -31,6 +32,7 @@ TABLE: Table = {
     **index.TABLE,
     **composite.TABLE,
     **control.TABLE,
+    **host.TABLE,
     **dist.TABLE,
     **kernel.TABLE,
 }
