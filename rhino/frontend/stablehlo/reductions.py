@@ -100,17 +100,15 @@ def reduce_window(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Valu
     base, padding = ctx.ints(op, "base_dilations", ones), ctx.pairs(op, "padding", rank)
     kinds = patterns.combiners(_body(ctx, op))
     if kinds is None or len(kinds) != count or not _plain(xs, inits):
-        return general.reduce_window(
-            ctx, op, xs, inits, window, strides, base, dilation, padding, op.regions[0]
-        )
+        properties = general.window_properties(window, strides, base, dilation, padding)
+        return general.reduce_window(ctx, op, xs, inits, properties, op.regions[0])
     out = []
     for kind, x, init in zip(kinds, xs, inits, strict=True):
-        low, pads, gaps = base, padding, base
+        pads, gaps = padding, base
         if not is_identity(init, kind):
             # Padding counts as the initial value, which is then no longer neutral.
             x = padded(ctx, x, init, [p for p, _ in padding], [p for _, p in padding], [d - 1 for d in base])
             gaps, pads = ones, [(0, 0)] * rank
-        del low
         found = _running(ctx, kind, x, window, strides, pads, gaps, dilation)
         if found is None:
             found = ctx.b.reduce_window(x, kind, window, strides, pads, gaps, dilation)
@@ -150,7 +148,8 @@ def select_and_scatter(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) ->
     padding = ctx.pairs(op, "padding", rank)
     if patterns.keeps_first_maximum(_body(ctx, op)) and patterns.combiner(_body(ctx, op, 1)) == "sum":
         return [started(ctx, "sum", ctx.b.select_and_scatter(x, source, window, strides, padding), init)]
-    return general.select_and_scatter(ctx, op, operands, window, strides, padding)
+    properties = general.window_properties(window, strides, ones, ones, padding)
+    return general.select_and_scatter(ctx, op, operands, properties)
 
 
 #: Scatter kinds by reduction kinds; `and` and `or` of i1 are the smallest and the largest.
@@ -184,7 +183,8 @@ def scatter(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
 
 
 def sort(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
-    dim = ctx.integer(op, "dimension", -1)
+    dim, rank = ctx.integer(op, "dimension", -1), len(types.shape_of(operands[0])) if operands else 0
+    dim += rank if dim < 0 else 0
     keys = patterns.order(_body(ctx, op))
     if keys is None:
         return general.sort(ctx, op, operands, dim, op.regions[0])

@@ -9,7 +9,18 @@ from xdsl.ir import Attribute, Operation
 
 from rhino.dialects.hlo.base import get_integer, get_ints, get_text
 from rhino.dialects.hlo.common import identity
-from rhino.frontend.stablehlo.write_text import array, function_type, ints, listed, pairs, tail
+from rhino.frontend.stablehlo import write_control
+from rhino.frontend.stablehlo.write_text import (
+    array,
+    function_type,
+    ints,
+    listed,
+    pairs,
+    regioned,
+    scatter_numbers,
+    tail,
+    window_numbers,
+)
 from rhino.frontend.stablehlo.writer import Emit, Writer
 from rhino.ir import types
 
@@ -32,14 +43,6 @@ def _combining(w: Writer, name: str, element: Attribute) -> list[str]:
         f"  {c} = stablehlo.{name} {a}, {b} : {scalar}",
         f"  stablehlo.return {c} : {scalar}",
     ]
-
-
-def _regioned(w: Writer, op: Operation, head: str, regions: Sequence[Sequence[str]], end: str) -> None:
-    """``head ({ region }, { region }) end``."""
-    text = head + " ("
-    for i, lines in enumerate(regions):
-        text += ("}, {" if i else "{") + "".join(f"\n{w.indent}{line}" for line in lines) + f"\n{w.indent}"
-    w.define(op.results, f"{text}}}) {end}")
 
 
 def reduce(w: Writer, op: Operation) -> None:
@@ -117,7 +120,7 @@ def _windowed(
         f"window_dilations = {array(dilation)}, padding = {pairs(low, high)}}}>"
     )
     kinds = function_type([x.type, types.tensor((), element)], [op.results[0].type])
-    _regioned(w, op, head, [_combining(w, REDUCERS[kind], element)], kinds)
+    regioned(w, op, head, [_combining(w, REDUCERS[kind], element)], kinds)
 
 
 def reduce_window(w: Writer, op: Operation) -> None:
@@ -153,36 +156,23 @@ def select_and_scatter(w: Writer, op: Operation) -> None:
         f"  stablehlo.return {c} : tensor<i1>",
     ]
     head = (
-        f'"stablehlo.select_and_scatter"({w.name(x)}, {w.name(source)}, {init}) <{{'
-        f"window_dimensions = {array(ints(op, 'window'))}, window_strides = {array(ints(op, 'strides'))}, "
-        f"padding = {pairs(ints(op, 'low'), ints(op, 'high'))}}}>"
+        f'"stablehlo.select_and_scatter"({w.name(x)}, {w.name(source)}, {init}) '
+        f"<{{{window_numbers(op, dilated=False)}}}>"
     )
     kinds = function_type([x.type, source.type, scalar], [op.results[0].type])
-    _regioned(w, op, head, [chooses, _combining(w, "add", element)], kinds)
+    regioned(w, op, head, [chooses, _combining(w, "add", element)], kinds)
 
 
 def scatter(w: Writer, op: Operation) -> None:
     kind, element = get_text(op.properties, "kind"), types.element_of(op.operands[0])
-    names = (
-        "update_window_dims",
-        "inserted_window_dims",
-        "input_batching_dims",
-        "scatter_indices_batching_dims",
-        "scatter_dims_to_operand_dims",
-    )
-    fields = [f"{n} = {listed(ints(op, n))}" for n in names if ints(op, n)]
-    fields.append(f"index_vector_dim = {get_integer(op.properties, 'index_vector_dim')}")
-    head = (
-        f'"stablehlo.scatter"({w.names(op.operands)}) <{{scatter_dimension_numbers = '
-        f"#stablehlo.scatter<{', '.join(fields)}>}}>"
-    )
+    head = f'"stablehlo.scatter"({w.names(op.operands)}) <{{{scatter_numbers(op)}}}>'
     if kind == "set":
         a, b = w.fresh(), w.fresh()
         scalar = types.tensor((), element)
         lines = [f"^bb0({a}: {scalar}, {b}: {scalar}):", f"  stablehlo.return {b} : {scalar}"]
     else:
         lines = _combining(w, _SCATTER[kind], element)
-    _regioned(w, op, head, [lines], tail(op))
+    regioned(w, op, head, [lines], tail(op))
 
 
 def _comparing(w: Writer, op: Operation, descending: bool) -> list[str]:
@@ -227,7 +217,7 @@ def _number(w: Writer, value: object, element: Attribute) -> str:
 def sort(w: Writer, op: Operation) -> None:
     dim, descending = get_integer(op.properties, "dim"), "descending" in op.properties
     head = f'"stablehlo.sort"({w.names(op.operands)}) <{{dimension = {dim} : i64, is_stable = true}}>'
-    _regioned(w, op, head, [_comparing(w, op, descending)], tail(op))
+    regioned(w, op, head, [_comparing(w, op, descending)], tail(op))
 
 
 def top_k(w: Writer, op: Operation) -> None:
@@ -253,6 +243,7 @@ OPS: dict[str, Emit] = {
     "hlo.scatter": scatter,
     "hlo.sort": sort,
     "hlo.top_k": top_k,
+    **write_control.OPS,
 }
 
 __all__ = ["OPS", "REDUCERS"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from xdsl.ir import Attribute, Operation
 
-from rhino.dialects.hlo.base import get_ints
+from rhino.dialects.hlo.base import get_integer, get_ints
+
+if TYPE_CHECKING:
+    from rhino.frontend.stablehlo.writer import Writer
 
 
 def tail(op: Operation) -> str:
@@ -38,3 +42,34 @@ def pairs(low: Sequence[int], high: Sequence[int]) -> str:
 
 def ints(op: Operation, name: str) -> tuple[int, ...]:
     return get_ints(op.properties, name)
+
+
+def scatter_numbers(op: Operation) -> str:
+    """The dimension numbers of a scatter as an attribute."""
+    names = (
+        "update_window_dims",
+        "inserted_window_dims",
+        "input_batching_dims",
+        "scatter_indices_batching_dims",
+        "scatter_dims_to_operand_dims",
+    )
+    fields = [f"{n} = {listed(ints(op, n))}" for n in names if ints(op, n)]
+    fields.append(f"index_vector_dim = {get_integer(op.properties, 'index_vector_dim')}")
+    return f"scatter_dimension_numbers = #stablehlo.scatter<{', '.join(fields)}>"
+
+
+def window_numbers(op: Operation, dilated: bool) -> str:
+    """The attributes of a window; `dilated` with those of its dilations."""
+    text = f"window_dimensions = {array(ints(op, 'window'))}, window_strides = {array(ints(op, 'strides'))}, "
+    if dilated:
+        text += f"base_dilations = {array(ints(op, 'base_dilation'))}, "
+        text += f"window_dilations = {array(ints(op, 'window_dilation'))}, "
+    return text + f"padding = {pairs(ints(op, 'low'), ints(op, 'high'))}"
+
+
+def regioned(w: Writer, op: Operation, head: str, regions: Sequence[Sequence[str]], end: str) -> None:
+    """``head ({ region }, { region }) end``."""
+    text = head + " ("
+    for i, lines in enumerate(regions):
+        text += ("}, {" if i else "{") + "".join(f"\n{w.indent}{line}" for line in lines) + f"\n{w.indent}"
+    w.define(op.results, f"{text}}}) {end}")

@@ -9,7 +9,7 @@ from typing import NoReturn
 import numpy as np
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from rhino.dialects import signature
 from rhino.dialects.dist.attributes import LayoutAttr
@@ -130,6 +130,20 @@ class Writer:
                 continue
             self.op(op)
 
+    def nested(self, block: Block, captured: Sequence[SSAValue] = ()) -> list[str]:
+        """The lines of a region; its last arguments, as many as `captured`, are those values outside."""
+        own = list(block.args)[: len(block.args) - len(captured)]
+        for argument, value in zip(block.args[len(own) :], captured, strict=True):
+            self.alias(argument, self.name(value))
+        for argument in own:
+            self.alias(argument, self.fresh())
+        saved, self.lines, indent, self.indent = self.lines, [], self.indent, "  "
+        if own:
+            self.lines.append(f"^bb0({', '.join(f'{self.name(a)}: {a.type}' for a in own)}):")
+        self.body(block.ops, "stablehlo.return")
+        lines, self.lines, self.indent = self.lines, saved, indent
+        return lines
+
     def op(self, op: Operation) -> None:
         from rhino.frontend.stablehlo.write_ops import OPS
 
@@ -143,6 +157,8 @@ class Writer:
         """A pin becomes a constraint on the value."""
         layouts = op.attributes.get(LAYOUT)
         if self._mesh is None or layouts is None:
+            return
+        if not isinstance(op.parent_op(), FuncOp):
             return
         for value, layout in zip(op.results, layouts, strict=True):  # type: ignore[call-overload]
             text = self.sharding(layout, types.shape_of(value))

@@ -11,6 +11,7 @@ import jax
 import xla
 from jaxcheck import difference, lowered
 from lax_cases import GENERATORS, Draw
+from test_jax_programs import programs
 
 from rhino.dialects.text import parse_module, print_module
 from rhino.frontend.stablehlo import read_stablehlo, write_stablehlo
@@ -48,6 +49,21 @@ def check(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", CHOSEN)
 def test_on_xla(name: str) -> None:
     check(name, 1)
+
+
+@pytest.mark.parametrize("name", ["loop", "until", "cond", "switch", "normal"])
+def test_control_flow_on_xla(name: str) -> None:
+    function, tree = programs()[name]
+    with jax.enable_x64(False):
+        text = lowered(function, tree)
+    arguments = [np.asarray(a) for a in jax.tree.leaves(tree)]
+    module = read_stablehlo(text)
+    want = run_module(module, arguments)
+    written = write_stablehlo(module)
+    for got, expected in zip(xla.run(written, arguments), want, strict=True):
+        assert difference(got, expected, 10) is None
+    for got, expected in zip(run_module(read_stablehlo(written), arguments), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.long
