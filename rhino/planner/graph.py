@@ -162,15 +162,19 @@ def read(module: ModuleOp) -> Graph:
     return Graph(nodes, values, arguments(func), results(func), returned)
 
 
+def weight(graph: Graph) -> int:
+    """Bytes of all parameters."""
+    slots = zip(graph.values, graph.arguments, strict=False)
+    return sum(value.bytes for value, slot in slots if slot.role == "parameter")
+
+
 def buckets(graph: Graph) -> list[int]:
     """Per value the bytes of the buckets in which its reshards can be, 0 where they cannot.
 
     Collectives of arguments and of what no matrix product is computed from (gradients, the loss) can wait for each
     other and share buckets, which all gradients together fill at most; those of activations stand in each other's way.
     """
-    size = sum(
-        v.bytes for v, slot in zip(graph.values, graph.arguments, strict=False) if slot.role == "parameter"
-    )
+    size = weight(graph)
     size = min(size or BUCKET_BYTES, BUCKET_BYTES)
     ahead = [False] * len(graph.values)
     for node in reversed(graph.nodes):

@@ -61,11 +61,17 @@ class Network:
     """Builds the problem of a plan space; `decide` and `assign` translate between assignments and decisions."""
 
     def __init__(
-        self, space: Space, regions: Sequence[int] | None = None, *, share_arguments: bool = True
+        self,
+        space: Space,
+        regions: Sequence[int] | None = None,
+        *,
+        share_arguments: bool = True,
+        share_buckets: bool = True,
     ) -> None:
         """`regions` names for every op one whose decision it shares (see `rhino.planner.regions`).
 
-        Without `share_arguments` arguments get no hubs: what is gathered from them is gathered for each user.
+        Without `share_arguments` arguments get no hubs: what is gathered from them is gathered for each user. Without
+        `share_buckets` every collective counts in full, also where it will share a bucket.
         """
         self.space = space
         self.share_arguments = share_arguments
@@ -79,7 +85,7 @@ class Network:
             self.argument_variables.append(self._variable(np.zeros(spread.size)))
         for index in range(len(space.sets)):
             self.node_variables.append(self._node(index, index if regions is None else regions[index]))
-        self._buckets = buckets(self.graph)
+        self._buckets = buckets(self.graph) if share_buckets else [0] * len(self.graph.values)
         self._demands: list[list[Demand]] = [self.demands(v) for v in range(len(self.graph.values))]
         for value in range(len(self.graph.values)):
             self._connect(value)

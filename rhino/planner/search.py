@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from rhino.ir.errors import PlanError
 from rhino.ir.mesh import Mesh
+from rhino.passes.buckets import BUCKET_BYTES
 from rhino.planner.candidates import Options, discover
 from rhino.planner.cluster import Cluster
 from rhino.planner.cost import least_time
-from rhino.planner.graph import Graph
+from rhino.planner.graph import Graph, weight
 from rhino.planner.memory import Memory
 from rhino.planner.network import Decision, Network
+from rhino.planner.pins import Constraints, clash, culprits
 from rhino.planner.refine import embedding, refine
 from rhino.planner.regions import regions
 from rhino.planner.schedule import Schedule, cost_of, schedule
 from rhino.planner.solver import Infeasible, solve
-from rhino.planner.space import MICRO, Restriction, Workshop, build_space
+from rhino.planner.space import MICRO, Restriction, Space, Workshop, build_space
 from rhino.planner.tally import PlanCost
 from rhino.planner.templates import TEMPLATES, template
 
@@ -37,6 +40,12 @@ GAP = 1e-4
 
 #: How often the network's limit is tightened when the plan that it finds needs more than it thought.
 ROUNDS = 4
+
+#: Programs whose parameters fill fewer buckets are also planned as if there were none.
+FEW_BUCKETS = 16
+
+#: How often the search for the least memory halves the distance to what is known to be too little.
+LEAST_ROUNDS = 6
 
 
 @dataclass(frozen=True)
@@ -96,13 +105,25 @@ def _factorisations(n: int, parts: int) -> Iterator[tuple[int, ...]]:
 class Search:
     """One program on one cluster: what is shared between meshes, and the steps of the search."""
 
-    def __init__(self, graph: Graph, cluster: Cluster, limit: float, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        cluster: Cluster,
+        limit: float,
+        progress: Callable[[str], None],
+        constraints: Constraints | None = None,
+        objective: str = "time",
+    ) -> None:
+        """`constraints` narrow every plan space; `objective` is ``time``, or ``memory`` for what needs the least."""
+        self.constraints = constraints or Constraints()
+        self.objective = objective
         self.graph = graph
         self.cluster = cluster
         self.limit = limit
         self.progress = progress
         self.options: Options = discover(graph)
         self.regions = regions(graph, self.options)
+        self.few_buckets = weight(graph) < FEW_BUCKETS * BUCKET_BYTES
         self.makers_s, self.floor_s = floor_times(graph, cluster)
         self._shops: dict[Mesh, Workshop] = {}
 
@@ -113,7 +134,7 @@ class Search:
         """The plan of a decision: large copies are kept if they fit, else made anew where they are needed."""
         plan = schedule(self.graph, decision, shop)
         cost = cost_of(plan, shop)
-        if cost.peak_memory_bytes > self.limit:
+        if cost.peak_memory_bytes > self.limit or self.objective == "memory":
             again = schedule(self.graph, decision, shop, regather=True)
             other = cost_of(again, shop)
             if other.peak_memory_bytes < cost.peak_memory_bytes:
@@ -135,14 +156,20 @@ class Search:
         """
         shop = self.shop(mesh)
         space = build_space(self.graph, self.options, shop, restriction)
+        if self.constraints:
+            space = self.constraints.narrow(space, self.options)
         network = Network(space, self.regions)
         try:
             warm = network.assign(start.schedule.decision) if start is not None else None
             solution = solve(network.problem, timeout=None, iterations=ITERATIONS, gap=GAP, start=warm)
         except Infeasible as error:
-            raise PlanError(f"no plan on mesh {mesh}: {error}") from error
+            raise self._impossible(mesh, restriction, error) from error
         bound = solution.lower_bound / MICRO + self.makers_s
         found = self.measure(origin, shop, network.decide(solution.assignment), bound)
+        if self.few_buckets:
+            found = self.best([found, self._in_full(found, space)])
+        if self.objective == "memory":
+            return self._least(found, Network(space, self.regions, share_arguments=False))
         if self.fits(found):
             return found
         return self._squeeze(found, Network(space, self.regions, share_arguments=False))
@@ -166,8 +193,38 @@ class Search:
             target *= 0.95 * self.limit / other.cost.peak_memory_bytes
         return best
 
+    def _in_full(self, found: Found, space: Space) -> Found:
+        """The plan when every collective is charged in full: few buckets are not full, and their number counts."""
+        network = Network(space, self.regions, share_buckets=False)
+        solution = solve(network.problem, timeout=None, iterations=ITERATIONS, gap=GAP)
+        return self.measure(found.origin, found.shop, network.decide(solution.assignment), found.lower_bound)
+
+    def _least(self, found: Found, network: Network) -> Found:
+        """The plan that needs least memory, by bisection between nothing and what the best so far needs."""
+        memory = Memory(network)
+        best, below = found, 0.0
+        for _ in range(LEAST_ROUNDS):
+            target = (below + best.cost.peak_memory_bytes) / 2
+            try:
+                solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS, gap=GAP)
+            except Infeasible:
+                below = target
+                continue
+            bound = found.lower_bound
+            other = self.measure(found.origin, found.shop, network.decide(solution.assignment), bound)
+            if self._better(other, best):
+                best = other
+            else:
+                below = target
+        return best
+
     def _better(self, a: Found, b: Found) -> bool:
-        """Plans that fit are compared by time, others by how much they need."""
+        """Plans that fit are compared by time, others by how much they need; all by that where it is the objective."""
+        if self.objective == "memory":
+            return (a.cost.peak_memory_bytes, a.cost.step_time_s) < (
+                b.cost.peak_memory_bytes,
+                b.cost.step_time_s,
+            )
         if self.fits(a) != self.fits(b):
             return self.fits(a)
         if self.fits(a):
@@ -181,6 +238,41 @@ class Search:
             if self._better(other, best):
                 best = other
         return best
+
+    def under(self, constraints: Constraints) -> Search:
+        """The same search under other constraints."""
+        other = copy(self)
+        other.constraints = constraints
+        return other
+
+    def _impossible(self, mesh: Mesh, restriction: Restriction | None, error: Infeasible) -> PlanError:
+        """The error for a mesh without any plan, naming the constraints that rule them out."""
+
+        def works(constraints: Constraints) -> bool:
+            try:
+                self.under(constraints).solve("search", mesh, restriction)
+            except PlanError:
+                return False
+            return True
+
+        if not self.constraints or not works(Constraints()):
+            return PlanError(f"no plan on mesh {mesh}: {error}")
+        return clash(culprits(self.constraints, works), f"there is no plan on mesh {mesh}")
+
+    def too_large(self, found: Found) -> PlanError:
+        """The error for a plan that needs more memory than there is, naming the constraints that are in the way."""
+
+        def works(constraints: Constraints) -> bool:
+            try:
+                other = self.under(constraints)
+                return other.fits(other.solve("search", found.mesh))
+            except PlanError:
+                return False
+
+        error = does_not_fit(found, self.limit)
+        if not self.constraints or not works(Constraints()):
+            return error
+        return clash(culprits(self.constraints, works), error.message)
 
     def template(self, name: str, mesh: Mesh | None) -> Found:
         """The best plan of a template on the given mesh, or on the meshes that suit it. Raises PlanError."""
@@ -204,13 +296,18 @@ class Search:
     def run(self, mesh: Mesh | None) -> Outcome:
         """Search all meshes (or one), and all templates. Raises PlanError when nothing fits."""
         joint = [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
+        self.constraints.check(joint if mesh is None else [mesh])
         if mesh is not None:
             joint = [*merged(mesh), mesh] if len(mesh.axes) > 1 else [mesh]
         found: list[Found] = []
+        failed: PlanError | None = None
         for candidate in joint:
-            if len(candidate.axes) <= JOINT_AXES:
+            if len(candidate.axes) <= JOINT_AXES and self.constraints.suits(candidate):
                 self.progress(f"mesh {candidate}")
-                found.append(self.joint(candidate, found))
+                try:
+                    found.append(self.joint(candidate, found))
+                except PlanError as error:
+                    failed = failed or error
         templates: dict[str, Found | str] = {}
         for name in TEMPLATES:
             self.progress(f"template {name}")
@@ -219,18 +316,24 @@ class Search:
             except PlanError as error:
                 templates[name] = error.message
         known = [t for t in templates.values() if isinstance(t, Found)]
+        if failed is not None and not found and not known:
+            raise failed
         leader = self.best([*found, *known])
         for candidate in [mesh] if mesh is not None else meshes(self.cluster, 3):
+            if not self.constraints.suits(candidate):
+                continue
             if len(candidate.axes) > JOINT_AXES and (mesh or embedding(leader.mesh, candidate) is not None):
                 self.progress(f"mesh {candidate}")
                 found.append(refine(self, candidate, [*found, *known]))
         if mesh is not None:
             found = [f for f in found if f.mesh == mesh]
+        if failed is not None and not found:
+            raise failed
         bounds = [f.lower_bound for f in found if f.lower_bound > 0] or [self.floor_s]
         best = self.best([*found, *known])
         bound = min(best.cost.step_time_s, *bounds)
         if not self.fits(best):
-            raise does_not_fit(best, self.limit)
+            raise self.too_large(best)
         return Outcome(best, bound, templates)
 
 
