@@ -184,6 +184,16 @@ def buckets(graph: Graph) -> list[int]:
     return [size if v.producer is None or not ahead[i] else 0 for i, v in enumerate(graph.values)]
 
 
+def result_argument(graph: Graph, result: int) -> int | None:
+    """The argument whose layout a result of `@main` must have, or None when it must be replicated."""
+    slot = graph.results[result]
+    if slot.alias is not None:
+        return slot.alias
+    if slot.role == "gradient" and slot.of is not None:
+        return graph.argument_of(slot.of)
+    return None
+
+
 def _made(value: Value, nodes: list[Node]) -> bool:
     return value.producer is not None and nodes[value.producer].free
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from rhino.ir.layout import Layout
 from rhino.planner.candidates import Candidate
-from rhino.planner.graph import Graph, buckets
+from rhino.planner.fold import Folding, unfolded
+from rhino.planner.graph import buckets, result_argument
 from rhino.planner.solver import Problem
 from rhino.planner.space import Space, Spread
 
@@ -47,16 +48,6 @@ class Demand:
         return (self.layout,)
 
 
-def result_argument(graph: Graph, result: int) -> int | None:
-    """The argument whose layout a result of `@main` must have, or None when it must be replicated."""
-    slot = graph.results[result]
-    if slot.alias is not None:
-        return slot.alias
-    if slot.role == "gradient" and slot.of is not None:
-        return graph.argument_of(slot.of)
-    return None
-
-
 class Network:
     """Builds the problem of a plan space; `decide` and `assign` translate between assignments and decisions."""
 
@@ -64,11 +55,13 @@ class Network:
         self,
         space: Space,
         regions: Sequence[int] | None = None,
+        folding: Folding | None = None,
         *,
         share_arguments: bool = True,
         share_buckets: bool = True,
     ) -> None:
-        """`regions` names for every op one whose decision it shares (see `rhino.planner.regions`).
+        """`regions` names for every op one whose decision it shares (see `rhino.planner.regions`); so does `folding`,
+        whose classes the space must have been built with: what is counted once stands for all copies of it.
 
         Without `share_arguments` arguments get no hubs: what is gathered from them is gathered for each user. Without
         `share_buckets` every collective counts in full, also where it will share a bucket.
@@ -76,19 +69,27 @@ class Network:
         self.space = space
         self.share_arguments = share_arguments
         self.graph = space.graph
+        self.folding = unfolded(space.graph) if folding is None else folding
         self._costs: list[np.ndarray] = []
         self._edges: dict[tuple[int, int], np.ndarray] = {}
         self.node_variables: list[int | None] = []
         self.argument_variables: list[int] = []
         self.hubs: dict[int, tuple[int, Spread]] = {}
-        for spread in space.arguments:
-            self.argument_variables.append(self._variable(np.zeros(spread.size)))
-        for index in range(len(space.sets)):
-            self.node_variables.append(self._node(index, index if regions is None else regions[index]))
+        """Per value that is the first of its class and read more than once."""
+        for index, (first, spread) in enumerate(zip(self.folding.arguments, space.arguments, strict=True)):
+            alone = first == index
+            self.argument_variables.append(
+                self._variable(np.zeros(spread.size)) if alone else self.argument_variables[first]
+            )
+        for index, first in enumerate(self.folding.nodes):
+            if first == index:
+                self.node_variables.append(self._node(index, index if regions is None else regions[index]))
+            else:
+                self.node_variables.append(self.node_variables[first])
         self._buckets = buckets(self.graph) if share_buckets else [0] * len(self.graph.values)
-        self._demands: list[list[Demand]] = [self.demands(v) for v in range(len(self.graph.values))]
-        for value in range(len(self.graph.values)):
-            self._connect(value)
+        for value, first in enumerate(self.folding.values):
+            if first == value:
+                self._connect(value, self.folding.value_copies[value])
         self.problem = Problem(tuple(self._costs), tuple((i, j, t) for (i, j), t in self._edges.items()))
 
     def _node(self, index: int, leader: int) -> int | None:
@@ -96,11 +97,13 @@ class Network:
         made, other = self.space.sets[index], self.space.sets[leader]
         if made is None:
             return None
+        copies = self.folding.node_copies[index]
+        times = made.times if copies == 1 else copies * made.times
         if leader == index or other is None or other.results[0] is not made.results[0]:
-            return self._variable(made.times)
+            return self._variable(times)
         variable = self.node_variables[leader]
         assert variable is not None
-        self._unary(variable, made.times)
+        self._unary(variable, times)
         return variable
 
     def source(self, value: int) -> tuple[int, Spread] | None:
@@ -135,13 +138,18 @@ class Network:
         self._costs.append(costs)
         return len(self._costs) - 1
 
-    def _connect(self, value: int) -> None:
-        source, demands = self.source(value), self._demands[value]
+    def _connect(self, value: int, copies: int) -> None:
+        source, demands = self.source(value), self.demands(value)
         if source is None or not demands:
             return
         shop, at = self.space.shop, self.graph.values[value]
         bucket = self._buckets[value]
         variable, spread = source
+
+        def table(to: Spread) -> np.ndarray:
+            once = shop.table(at.shape, at.itemsize, spread, to, bucket)
+            return once if copies == 1 else copies * once
+
         if len(demands) > 1 and (self.share_arguments or at.producer is not None):
             layouts = dict.fromkeys(spread.layouts)
             for demand in demands:
@@ -149,16 +157,14 @@ class Network:
             hub_spread = shop.spread(list(layouts))
             hub = self._variable(np.zeros(hub_spread.size))
             self.hubs[value] = hub, hub_spread
-            self._edge(variable, hub, shop.table(at.shape, at.itemsize, spread, hub_spread, bucket))
+            self._edge(variable, hub, table(hub_spread))
             variable, spread = hub, hub_spread
         for demand in demands:
             if demand.spread is None or demand.variable is None:
                 assert demand.layout is not None
-                wanted = shop.spread([demand.layout])
-                self._unary(variable, shop.table(at.shape, at.itemsize, spread, wanted, bucket)[:, 0])
+                self._unary(variable, table(shop.spread([demand.layout]))[:, 0])
                 continue
-            table = shop.table(at.shape, at.itemsize, spread, demand.spread, bucket)
-            self._edge(variable, demand.variable, table)
+            self._edge(variable, demand.variable, table(demand.spread))
 
     def _unary(self, variable: int, extra: np.ndarray) -> None:
         if extra.any():
@@ -181,7 +187,8 @@ class Network:
             spread.at(assignment[variable])
             for variable, spread in zip(self.argument_variables, self.space.arguments, strict=True)
         )
-        hubs = {value: spread.at(assignment[variable]) for value, (variable, spread) in self.hubs.items()}
+        chosen = {value: spread.at(assignment[variable]) for value, (variable, spread) in self.hubs.items()}
+        hubs = {value: chosen[first] for value, first in enumerate(self.folding.values) if first in chosen}
         return Decision(tuple(nodes), arguments, hubs)
 
     def assign(self, decision: Decision) -> list[int] | None:

@@ -23,6 +23,7 @@ from rhino.ir import types
 from rhino.ir.errors import MeshError, PlanError, RhinoWarning
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
+from rhino.planner.effort import Effort
 from rhino.planner.evaluate import evaluate_plan
 from rhino.planner.tally import PlanCost, describe
 
@@ -140,6 +141,7 @@ def plan(
     mesh: Mesh | None = None,
     template: str | None = None,
     memory_limit: float | None = None,
+    effort: Effort | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan a training step (or any global module) on a cluster; the module is left as it was.
@@ -150,6 +152,7 @@ def plan(
         mesh: a fixed device mesh; all factorisations into one to three axes when None.
         template: ``dp``, ``zero3`` or ``megatron`` for that plan alone; a search when None.
         memory_limit: bytes per device; 90 % of the device's memory when None.
+        effort: how thoroughly to search; the most when None.
         progress: told what is being worked on.
 
     Raises MeshError when the mesh does not fit the cluster, PlanError when nothing fits the memory or the template
@@ -173,19 +176,19 @@ def plan(
     inline_composites(placed)
     graph = read(placed)
     limit = USABLE_MEMORY * cluster.hardware.memory_bytes if memory_limit is None else memory_limit
-    search = Search(graph, cluster, limit, progress or (lambda message: None))
+    search = Search(graph, cluster, limit, progress or (lambda message: None), effort=effort)
     times: dict[str, float | None] = {}
     notes: dict[str, str] = {}
     if template is not None:
         best, bound = search.template(template, mesh), search.floor_s
-        if not search.fits(best):
+        if best.cost.peak_memory_bytes > limit:
             raise does_not_fit(best, limit)
         times[template] = best.cost.step_time_s
     else:
         outcome = search.run(mesh)
         best, bound = outcome.best, outcome.lower_bound
         for name, found in outcome.templates.items():
-            if isinstance(found, Found) and search.fits(found):
+            if isinstance(found, Found) and found.cost.peak_memory_bytes <= limit:
                 times[name] = found.cost.step_time_s
             else:
                 times[name] = None

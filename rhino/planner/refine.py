@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 #: Rounds over all axes.
 ROUNDS = 3
 
-Choices = list[tuple[Choice, ...]]
-Marks = list[tuple[Mark | None, ...]]
+Choices = dict[int, tuple[Choice, ...]]
+Marks = dict[int, tuple[Mark | None, ...]]
 
 
-def refine(search: Search, mesh: Mesh, known: Sequence[Found]) -> Found:
+def refine(search: Search, mesh: Mesh, known: Sequence[Found], limit: float | None = None) -> Found:
     """The best plan on `mesh` grown from the best of `known` that is a plan on it, or from the replicated one."""
     starts = [found for found in known if embedding(found.mesh, mesh) is not None]
     out: list[Found] = []
@@ -37,16 +37,16 @@ def refine(search: Search, mesh: Mesh, known: Sequence[Found]) -> Found:
         choices, marks = _read(search, best, where)
     else:
         axes = len(mesh.axes)
-        choices = [(REPLICATED,) * axes] * len(search.graph.nodes)
-        marks = [(None,) * axes] * len(search.graph.arguments)
+        choices = dict.fromkeys(search.folding.nodes, (REPLICATED,) * axes)
+        marks = dict.fromkeys(search.folding.arguments, (None,) * axes)
     time = float("inf")
     for _ in range(ROUNDS):
         before = time
         for axis in range(len(mesh.axes)):
-            found = search.solve("search", mesh, _hold(choices, marks, axis))
+            found = search.solve("search", mesh, _hold(choices, marks, axis), limit=limit)
             out.append(_without_bound(found))
             choices, marks = _read(search, found, tuple(range(len(mesh.axes))))
-            time = found.cost.step_time_s
+            time = search.time(found)
         if not time < before * (1 - 1e-6):
             break
     return search.best(out)
@@ -69,16 +69,17 @@ def embedding(coarse: Mesh, fine: Mesh) -> tuple[int, ...] | None:
 
 def _read(search: Search, found: Found, where: tuple[int, ...]) -> tuple[Choices, Marks]:
     """The choices and marks of a plan, for every axis of the finer mesh those of the axis it is part of."""
-    decision: Decision = found.schedule.decision
-    choices: Choices = []
-    for candidate in decision.nodes:
+    decision: Decision = found.decision
+    choices: Choices = {}
+    for index in set(search.folding.nodes):
+        candidate = decision.nodes[index]
         own = candidate.choices if candidate is not None else (REPLICATED,) * len(found.mesh.axes)
-        choices.append(tuple(own[i] for i in where))
-    marks: Marks = []
-    for i, layout in enumerate(decision.arguments):
+        choices[index] = tuple(own[i] for i in where)
+    marks: Marks = {}
+    for i in set(search.folding.arguments):
         options = tuple(marks_for(search.options.arguments[i], axis) for axis in found.shop.axes)
-        own_marks = found.shop.argument(search.graph.values[i].shape, options)[layout]
-        marks.append(tuple(own_marks[j] for j in where))
+        own_marks = found.shop.argument(search.graph.values[i].shape, options)[decision.arguments[i]]
+        marks[i] = tuple(own_marks[j] for j in where)
     return choices, marks
 
 

@@ -18,8 +18,8 @@ from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
 from rhino.planner.combine import Item, reshard_items
 from rhino.planner.cost import VIEWS, elements, shards_of
-from rhino.planner.graph import Graph
-from rhino.planner.network import Decision, result_argument
+from rhino.planner.graph import Graph, result_argument
+from rhino.planner.network import Decision
 from rhino.planner.space import Workshop
 from rhino.planner.tally import KEPT, PlanCost, Work, measure
 

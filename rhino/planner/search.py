@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from rhino.ir.errors import PlanError
 from rhino.ir.mesh import Mesh
@@ -17,14 +18,16 @@ from rhino.passes.buckets import BUCKET_BYTES
 from rhino.planner.candidates import Options, discover
 from rhino.planner.cluster import Cluster
 from rhino.planner.cost import least_time
+from rhino.planner.effort import Effort
+from rhino.planner.fold import fold, together, unfolded
 from rhino.planner.graph import Graph, weight
-from rhino.planner.memory import Memory
+from rhino.planner.memory import Lifetimes, Memory
 from rhino.planner.network import Decision, Network
 from rhino.planner.pins import Constraints, clash, culprits
 from rhino.planner.refine import embedding, refine
 from rhino.planner.regions import regions
 from rhino.planner.schedule import Schedule, cost_of, schedule
-from rhino.planner.solver import Infeasible, solve
+from rhino.planner.solver import Infeasible, Solution, solve
 from rhino.planner.space import MICRO, Restriction, Space, Workshop, build_space
 from rhino.planner.tally import PlanCost
 from rhino.planner.templates import TEMPLATES, template
@@ -38,6 +41,9 @@ ITERATIONS = 100
 #: Relative distance from the bound at which a plan is good enough.
 GAP = 1e-4
 
+#: Plans of a folded search that are measured before one is chosen.
+FINALS = 3
+
 #: How often the network's limit is tightened when the plan that it finds needs more than it thought.
 ROUNDS = 4
 
@@ -48,24 +54,49 @@ FEW_BUCKETS = 16
 LEAST_ROUNDS = 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found:
-    """A complete plan with its cost.
+    """A complete plan. What it really costs is measured when asked for the first time.
 
     Attributes:
         origin: ``search`` or the name of a template.
+        limit: bytes per device; large copies are kept if the plan fits with them, else made anew where they are needed.
         lower_bound: seconds; what no plan on this mesh can beat in the network's terms, 0 when unknown.
+        network_s, network_bytes: step time and peak memory as the network sees them.
     """
 
     origin: str
+    graph: Graph
     shop: Workshop
-    schedule: Schedule
-    cost: PlanCost
+    decision: Decision
+    limit: float
     lower_bound: float
+    network_s: float
+    network_bytes: float
 
     @property
     def mesh(self) -> Mesh:
         return self.shop.mesh
+
+    @cached_property
+    def _measured(self) -> tuple[Schedule, PlanCost]:
+        plan = schedule(self.graph, self.decision, self.shop)
+        cost = cost_of(plan, self.shop)
+        if cost.peak_memory_bytes > self.limit:
+            again = schedule(self.graph, self.decision, self.shop, regather=True)
+            other = cost_of(again, self.shop)
+            if other.peak_memory_bytes < cost.peak_memory_bytes:
+                plan, cost = again, other
+        return plan, cost
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._measured[0]
+
+    @property
+    def cost(self) -> PlanCost:
+        """The measured cost."""
+        return self._measured[1]
 
 
 @dataclass(frozen=True)
@@ -103,7 +134,11 @@ def _factorisations(n: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 class Search:
-    """One program on one cluster: what is shared between meshes, and the steps of the search."""
+    """One program on one cluster: what is shared between meshes, and the steps of the search.
+
+    When layers are folded, plans are compared by what the network says of them until the last few are measured:
+    a measurement goes through every layer.
+    """
 
     def __init__(
         self,
@@ -113,105 +148,124 @@ class Search:
         progress: Callable[[str], None],
         constraints: Constraints | None = None,
         objective: str = "time",
+        *,
+        effort: Effort | None = None,
     ) -> None:
-        """`constraints` narrow every plan space; `objective` is ``time``, or ``memory`` for what needs the least."""
+        """`constraints` narrow every plan space, layer by layer, so nothing is folded under them; `objective` is
+        ``time``, or ``memory`` for what needs the least.
+        """
         self.constraints = constraints or Constraints()
         self.objective = objective
         self.graph = graph
         self.cluster = cluster
         self.limit = limit
         self.progress = progress
+        self.effort = effort or Effort()
         self.options: Options = discover(graph)
-        self.regions = regions(graph, self.options)
+        self.folding = (
+            fold(graph, self.options) if self.effort.folded and not self.constraints else unfolded(graph)
+        )
+        self.leaders = together(self.folding, regions(graph, self.options))
         self.few_buckets = weight(graph) < FEW_BUCKETS * BUCKET_BYTES
+        self.rough = bool(self.folding.runs) and not self.few_buckets
+        self.lifetimes = Lifetimes(graph, self.folding)
         self.makers_s, self.floor_s = floor_times(graph, cluster)
         self._shops: dict[Mesh, Workshop] = {}
 
     def shop(self, mesh: Mesh) -> Workshop:
         return self._shops.setdefault(mesh, Workshop(self.cluster, mesh))
 
-    def measure(self, origin: str, shop: Workshop, decision: Decision, bound: float) -> Found:
-        """The plan of a decision: large copies are kept if they fit, else made anew where they are needed."""
-        plan = schedule(self.graph, decision, shop)
-        cost = cost_of(plan, shop)
-        if cost.peak_memory_bytes > self.limit or self.objective == "memory":
-            again = schedule(self.graph, decision, shop, regather=True)
-            other = cost_of(again, shop)
-            if other.peak_memory_bytes < cost.peak_memory_bytes:
-                plan, cost = again, other
-        return Found(origin, shop, plan, cost, bound)
+    def time(self, found: Found) -> float:
+        """Step time (s) by which plans are compared during the search."""
+        return found.network_s if self.rough else found.cost.step_time_s
+
+    def bytes(self, found: Found) -> float:
+        """Peak memory by which plans are compared during the search."""
+        return found.network_bytes if self.rough else found.cost.peak_memory_bytes
 
     def fits(self, found: Found) -> bool:
-        return found.cost.peak_memory_bytes <= self.limit
+        return self.bytes(found) <= self.limit
 
     def solve(
-        self, origin: str, mesh: Mesh, restriction: Restriction | None = None, start: Found | None = None
+        self,
+        origin: str,
+        mesh: Mesh,
+        restriction: Restriction | None = None,
+        start: Found | None = None,
+        limit: float | None = None,
     ) -> Found:
         """The best plan in a plan space: first without regard to memory, then under prices for it.
 
-        `start` is a plan on this mesh that the network's answer is never dearer than.
+        `start` is a plan on this mesh that the network's answer is never dearer than; `limit` replaces the search's.
 
         Returns the plan that comes nearest to the limit when none is found that fits. Raises PlanError when the
         space is empty.
         """
+        limit = self.limit if limit is None else limit
         shop = self.shop(mesh)
-        space = build_space(self.graph, self.options, shop, restriction)
+        space = build_space(self.graph, self.options, shop, restriction, self.folding)
         if self.constraints:
             space = self.constraints.narrow(space, self.options)
-        network = Network(space, self.regions)
+        network = Network(space, self.leaders, self.folding)
         try:
-            warm = network.assign(start.schedule.decision) if start is not None else None
+            warm = network.assign(start.decision) if start is not None else None
             solution = solve(network.problem, timeout=None, iterations=ITERATIONS, gap=GAP, start=warm)
         except Infeasible as error:
             raise self._impossible(mesh, restriction, error) from error
-        bound = solution.lower_bound / MICRO + self.makers_s
-        found = self.measure(origin, shop, network.decide(solution.assignment), bound)
+        found = self._found(origin, shop, network, solution, solution.lower_bound / MICRO + self.makers_s)
         if self.few_buckets:
             found = self.best([found, self._in_full(found, space)])
-        if self.objective == "memory":
-            return self._least(found, Network(space, self.regions, share_arguments=False))
-        if self.fits(found):
+        if self.bytes(found) <= limit and self.objective == "time":
             return found
-        return self._squeeze(found, Network(space, self.regions, share_arguments=False))
+        alone = Network(space, self.leaders, self.folding, share_arguments=False)
+        return self._squeeze(found, alone, limit) if self.objective == "time" else self._least(found, alone)
 
-    def _squeeze(self, found: Found, network: Network) -> Found:
-        """Search under the memory limit, asking for less while the plans found turn out to need more."""
-        memory = Memory(network)
-        target = self.limit
+    def _found(
+        self, origin: str, shop: Workshop, network: Network, solution: Solution, bound: float
+    ) -> Found:
+        pick = solution.assignment
+        peak = Memory(network, self.lifetimes).peak(pick)
+        seconds = solution.cost / MICRO + self.makers_s
+        limit = self.limit if self.objective == "time" else 0.0
+        return Found(origin, self.graph, shop, network.decide(pick), limit, bound, seconds, peak)
+
+    def _squeeze(self, found: Found, network: Network, limit: float) -> Found:
+        """Search under a memory limit, asking for less while the plans found turn out to need more."""
+        memory = Memory(network, self.lifetimes)
+        target = limit
         best = found
         for _ in range(ROUNDS):
             try:
                 solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS, gap=GAP)
             except Infeasible:
                 break
-            bound = found.lower_bound  # the bound without a limit stays valid under one
-            other = self.measure(found.origin, found.shop, network.decide(solution.assignment), bound)
+            # the bound without a limit stays valid under one
+            other = self._found(found.origin, found.shop, network, solution, found.lower_bound)
             if self._better(other, best):
                 best = other
-            if self.fits(other):
+            if self.bytes(other) <= limit:
                 break
-            target *= 0.95 * self.limit / other.cost.peak_memory_bytes
+            target *= 0.95 * limit / self.bytes(other)
         return best
 
     def _in_full(self, found: Found, space: Space) -> Found:
         """The plan when every collective is charged in full: few buckets are not full, and their number counts."""
-        network = Network(space, self.regions, share_buckets=False)
+        network = Network(space, self.leaders, self.folding, share_buckets=False)
         solution = solve(network.problem, timeout=None, iterations=ITERATIONS, gap=GAP)
-        return self.measure(found.origin, found.shop, network.decide(solution.assignment), found.lower_bound)
+        return self._found(found.origin, found.shop, network, solution, found.lower_bound)
 
     def _least(self, found: Found, network: Network) -> Found:
         """The plan that needs least memory, by bisection between nothing and what the best so far needs."""
-        memory = Memory(network)
+        memory = Memory(network, self.lifetimes)
         best, below = found, 0.0
         for _ in range(LEAST_ROUNDS):
-            target = (below + best.cost.peak_memory_bytes) / 2
+            target = (below + self.bytes(best)) / 2
             try:
                 solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS, gap=GAP)
             except Infeasible:
                 below = target
                 continue
-            bound = found.lower_bound
-            other = self.measure(found.origin, found.shop, network.decide(solution.assignment), bound)
+            other = self._found(found.origin, found.shop, network, solution, found.lower_bound)
             if self._better(other, best):
                 best = other
             else:
@@ -221,15 +275,12 @@ class Search:
     def _better(self, a: Found, b: Found) -> bool:
         """Plans that fit are compared by time, others by how much they need; all by that where it is the objective."""
         if self.objective == "memory":
-            return (a.cost.peak_memory_bytes, a.cost.step_time_s) < (
-                b.cost.peak_memory_bytes,
-                b.cost.step_time_s,
-            )
+            return (self.bytes(a), self.time(a)) < (self.bytes(b), self.time(b))
         if self.fits(a) != self.fits(b):
             return self.fits(a)
         if self.fits(a):
-            return a.cost.step_time_s < b.cost.step_time_s
-        return a.cost.peak_memory_bytes < b.cost.peak_memory_bytes
+            return self.time(a) < self.time(b)
+        return self.bytes(a) < self.bytes(b)
 
     def best(self, found: Sequence[Found]) -> Found:
         """The first of the best."""
@@ -286,28 +337,39 @@ class Search:
             raise error or PlanError(f"template '{name}' has no mesh for {self.cluster.size} devices")
         return self.best(found)
 
-    def joint(self, mesh: Mesh, known: Sequence[Found]) -> Found:
-        """The best plan on a mesh of one or two axes: improved axis by axis from a known one, then decided jointly."""
-        start = refine(self, mesh, known) if len(mesh.axes) > 1 else None
-        found = self.solve("search", mesh, start=start)
-        best = self.best([found, start]) if start is not None else found
-        return replace(best, lower_bound=found.lower_bound)
+    def axis_by_axis(self, mesh: Mesh, known: Sequence[Found], limit: float | None = None) -> Found:
+        """O1: on one axis all is decided at once, on more one axis after another chooses anew."""
+        if len(mesh.axes) == 1:
+            return self.solve("search", mesh, limit=limit)
+        return refine(self, mesh, known, limit)
+
+    def joint(self, mesh: Mesh, start: Found, limit: float | None = None) -> Found:
+        """O2: the whole step on all axes at once, never dearer than `start`, a plan on this mesh."""
+        found = self.solve("search", mesh, start=start, limit=limit)
+        return replace(self.best([found, start]), lower_bound=found.lower_bound)
 
     def run(self, mesh: Mesh | None) -> Outcome:
         """Search all meshes (or one), and all templates. Raises PlanError when nothing fits."""
-        joint = [m for k in range(1, JOINT_AXES + 1) for m in meshes(self.cluster, k)]
+        joint = [
+            m for k in range(1, min(JOINT_AXES, self.effort.mesh_axes) + 1) for m in meshes(self.cluster, k)
+        ]
         self.constraints.check(joint if mesh is None else [mesh])
         if mesh is not None:
             joint = [*merged(mesh), mesh] if len(mesh.axes) > 1 else [mesh]
         found: list[Found] = []
         failed: PlanError | None = None
         for candidate in joint:
-            if len(candidate.axes) <= JOINT_AXES and self.constraints.suits(candidate):
-                self.progress(f"mesh {candidate}")
-                try:
-                    found.append(self.joint(candidate, found))
-                except PlanError as error:
-                    failed = failed or error
+            if len(candidate.axes) > JOINT_AXES or not self.constraints.suits(candidate):
+                continue
+            self.progress(f"mesh {candidate}")
+            try:
+                plan = self.axis_by_axis(candidate, found)
+                if self.effort.level == "O2" and len(candidate.axes) > 1:
+                    plan = self.joint(candidate, plan)
+            except PlanError as error:
+                failed = failed or error
+                continue
+            found.append(plan)
         templates: dict[str, Found | str] = {}
         for name in TEMPLATES:
             self.progress(f"template {name}")
@@ -319,7 +381,8 @@ class Search:
         if failed is not None and not found and not known:
             raise failed
         leader = self.best([*found, *known])
-        for candidate in [mesh] if mesh is not None else meshes(self.cluster, 3):
+        further = meshes(self.cluster, 3) if self.effort.mesh_axes > JOINT_AXES else []
+        for candidate in [mesh] if mesh is not None else further:
             if not self.constraints.suits(candidate):
                 continue
             if len(candidate.axes) > JOINT_AXES and (mesh or embedding(leader.mesh, candidate) is not None):
@@ -330,11 +393,36 @@ class Search:
         if failed is not None and not found:
             raise failed
         bounds = [f.lower_bound for f in found if f.lower_bound > 0] or [self.floor_s]
-        best = self.best([*found, *known])
+        best = self.measured([*found, *known])
         bound = min(best.cost.step_time_s, *bounds)
-        if not self.fits(best):
+        if best.cost.peak_memory_bytes > self.limit:
             raise self.too_large(best)
         return Outcome(best, bound, templates)
+
+    def measured(self, found: Sequence[Found]) -> Found:
+        """The best by measure. Of a folded search the best few plans are measured, and every template."""
+        if not self.rough:
+            return self.best(found)
+        order = sorted(
+            found, key=lambda f: (not self.fits(f), self.time(f) if self.fits(f) else self.bytes(f))
+        )
+        few = [f for f in found if f.origin != "search" or f in order[:FINALS]]
+
+        def exact(f: Found) -> tuple[bool, float]:
+            fits = f.cost.peak_memory_bytes <= self.limit
+            return not fits, f.cost.step_time_s if fits else f.cost.peak_memory_bytes
+
+        best = min(few, key=exact)
+        limit = self.limit
+        for _ in range(ROUNDS):
+            if best.cost.peak_memory_bytes <= self.limit:
+                break
+            limit *= 0.95 * self.limit / best.cost.peak_memory_bytes
+            again = self.axis_by_axis(best.mesh, [], limit)
+            if self.effort.level == "O2" and 1 < len(best.mesh.axes) <= JOINT_AXES:
+                again = self.joint(best.mesh, again, limit)
+            best = min([best, again], key=exact)
+        return best
 
 
 def floor_times(graph: Graph, cluster: Cluster) -> tuple[float, float]:

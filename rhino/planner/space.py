@@ -28,6 +28,7 @@ from rhino.planner.candidates import (
 from rhino.planner.cluster import Cluster
 from rhino.planner.communication import Communication
 from rhino.planner.cost import op_time
+from rhino.planner.fold import Folding, unfolded
 from rhino.planner.graph import Graph, Kind
 
 #: Networks count in microseconds: a plan's cost is then far from the solver's smallest distinguishable difference.
@@ -179,20 +180,32 @@ class Space:
 
 
 def build_space(
-    graph: Graph, options: Options, shop: Workshop, restriction: Restriction | None = None
+    graph: Graph,
+    options: Options,
+    shop: Workshop,
+    restriction: Restriction | None = None,
+    folding: Folding | None = None,
 ) -> Space:
-    """The plan space of a program on the workshop's mesh, narrowed by a restriction."""
+    """The plan space of a program on the workshop's mesh, narrowed by a restriction.
+
+    With a `folding` the restriction is asked about the first of every class.
+    """
+    if folding is None:
+        folding = unfolded(graph)
     sets: list[CandidateSet | None] = []
     for i, (node, choices) in enumerate(zip(graph.nodes, options.nodes, strict=True)):
-        if node.free:
-            sets.append(None)
+        if node.free or folding.nodes[i] != i:
+            sets.append(None if node.free else sets[folding.nodes[i]])
             continue
         per_axis = tuple(choices_for(choices, axis) for axis in shop.axes)
         if restriction is not None:
             per_axis = tuple(restriction.choices(i, a, c) for a, c in enumerate(per_axis))
         sets.append(shop.candidate_set(node.kind, per_axis, restriction.together if restriction else ()))
-    arguments = []
+    arguments: list[Spread] = []
     for i, known in enumerate(options.arguments):
+        if folding.arguments[i] != i:
+            arguments.append(arguments[folding.arguments[i]])
+            continue
         per_marks = tuple(marks_for(known, axis) for axis in shop.axes)
         if restriction is not None:
             per_marks = tuple(restriction.marks(i, a, m) for a, m in enumerate(per_marks))
