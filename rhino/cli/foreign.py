@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
@@ -10,6 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from rhino.dialects import signature
 from rhino.ir.errors import ProgramError, RunError, UsageError
 from rhino.ir.evaluate import run_module
+
+_COMMENTS = re.compile(r"//[^\n]*")
 
 Process = Callable[[str, argparse.Namespace], ModuleOp]
 
@@ -34,6 +37,8 @@ def _functions(text: str, name: str, options: argparse.Namespace) -> list[str | 
         return [options.function]
     from rhino.frontend.stablehlo import runnable_functions
 
+    if not _COMMENTS.sub("", text).strip():
+        return []  # an empty piece of a file
     found = runnable_functions(text, name)
     if not found:
         raise UsageError(f"{name} has no function that can be run without arguments")

@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.frontend.stablehlo import elementwise, shapes, special
+from rhino.frontend.stablehlo.complex_math import ComplexMath
 from rhino.frontend.stablehlo.importer import Handler, Importer, Values
 from rhino.frontend.stablehlo.syntax import OpSyntax
 from rhino.ir import types
@@ -83,6 +84,7 @@ _FORMULAS: dict[str, Formula] = {
     "asinh": _asinh,
     "atan": _atan,
     "atanh": _atanh,
+    "bessel_i1e": special.bessel_i1e,
     "cosh": _cosh,
     "digamma": special.digamma,
     "erf_inv": special.erf_inv,
@@ -92,10 +94,20 @@ _FORMULAS: dict[str, Formula] = {
 }
 
 
-def _formula(formula: Formula) -> Handler:
+_COMPLEX = ComplexMath(_asinh, _sinh, _cosh)
+
+
+def _formula(name: str, formula: Formula) -> Handler:
+    """Narrow floats are computed in f32, complex numbers, whose formulas lose more, in complex<f64>."""
+    of_complex = getattr(_COMPLEX, name, None)
+
     def handler(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
         (x,) = operands
         element = types.element_of(x)
+        if types.is_complex(element) and of_complex is not None:
+            wide = x if element == types.C128 else ctx.b.convert(x, types.C128)
+            found = of_complex(ctx.b, wide)
+            return [found if element == types.C128 else ctx.b.convert(found, element)]
         if element in (types.F32, types.F64):
             return [formula(ctx.b, x)]
         if not types.is_float(element):
@@ -113,14 +125,34 @@ def _erf(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     return [ctx.b.erf(operands[0])]
 
 
-def _tan(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
-    return [ctx.b.tan(operands[0])]
+def tan(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    (x,) = operands
+    if types.is_complex(types.element_of(x)):
+        return _formula("tan", _tan)(ctx, op, operands)
+    return [ctx.b.tan(x)]
+
+
+def _tan(b: Builder, x: SSAValue) -> SSAValue:
+    return b.tan(x)
 
 
 def _next_after(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
-    if types.element_of(operands[0]) not in (types.F32, types.F64):
-        ctx.unsupported(op, f"of {types.show(operands[0].type)}: Rhino computes it for f32 and f64")
+    if types.element_of(operands[0]) not in (types.F32, types.F64, types.F16, types.BF16):
+        ctx.unsupported(op, f"of {types.show(operands[0].type)}: Rhino computes it for floats")
     return [special.next_after(ctx.b, *operands)]
+
+
+def _of_two(formula: Callable[[Builder, SSAValue, SSAValue], SSAValue]) -> Handler:
+    def handler(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+        element = types.element_of(operands[0])
+        if not types.is_float(element):
+            ctx.unsupported(op, f"of {types.show(operands[0].type)}: Rhino computes it for floats")
+        if element in (types.F32, types.F64):
+            return [formula(ctx.b, *operands)]
+        x, y = (ctx.b.convert(v, types.F32) for v in operands)
+        return [ctx.b.convert(formula(ctx.b, x, y), element)]
+
+    return handler
 
 
 def _conj(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
@@ -193,13 +225,16 @@ _BROADCAST = (
 )
 
 HANDLERS: dict[str, Handler] = {
-    **{f"chlo.{name}": _formula(formula) for name, formula in _FORMULAS.items()},
+    **{f"chlo.{name}": _formula(name, formula) for name, formula in _FORMULAS.items()},
     **{f"chlo.broadcast_{name}": _broadcasting(name) for name in _BROADCAST},
     "chlo.square": _square,
     "chlo.erf": _erf,
-    "chlo.tan": _tan,
+    "chlo.tan": tan,
+    "stablehlo.tan": tan,
     "chlo.conj": _conj,
     "chlo.next_after": _next_after,
+    "chlo.zeta": _of_two(special.zeta),
+    "chlo.polygamma": _of_two(special.polygamma),
     "chlo.broadcast_next_after": _next_after,
     "chlo.is_inf": _is_inf(""),
     "chlo.is_pos_inf": _is_inf("+"),

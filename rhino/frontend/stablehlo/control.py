@@ -120,6 +120,22 @@ def printed(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     return operands if op.result_types else []
 
 
+def probe(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    """A value that a later ``check.expect_serialized_eq`` compares with."""
+    name = op.attributes.get("probe_id")
+    if isinstance(name, str) and not ctx.in_region:
+        ctx.probes.setdefault(name, []).append(operands[0])
+    return operands
+
+
+def serialized(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    found = ctx.probes.get(str(op.attributes.get("probe_id")), [])
+    turn = ctx.integer(op, "iter", 0)
+    if not 0 <= turn < len(found):
+        ctx.unsupported(op, "values that a loop probes")
+    return check(ctx, op, [operands[0], found[turn]], "expect_eq")
+
+
 HANDLERS: dict[str, Handler] = {
     "func.call": call,
     "stablehlo.composite": composite,
@@ -130,6 +146,7 @@ HANDLERS: dict[str, Handler] = {
     "sdy.sharding_constraint": sharding_constraint,
     "sdy.reshard": sharding_constraint,
     "interpreter.print": printed,
-    "interpreter.probe": printed,
+    "interpreter.probe": probe,
+    "check.expect_serialized_eq": serialized,
     **{f"check.{name}": _check_op(name) for name in _CHECKS if name.startswith("expect_")},
 }

@@ -81,6 +81,7 @@ class Importer:
         self.handlers = handlers
         self.b = Builder(InsertPoint.at_end(Block()))
         self.checks: list[Check] = []
+        self.probes: dict[str, list[SSAValue]] = {}
         self.shardings: list[tuple[SSAValue, Any, int]] = []
         self._env: Env = {}
         self._calls: list[str] = []
@@ -332,6 +333,15 @@ class Importer:
         if kind is None or not issubclass(kind, RegionOp):
             self.unsupported(op, f"Rhino has no op hlo.{name}")
         return self.b.emit_regions(kind, operands, dict(properties), regions)
+
+    @contextmanager
+    def scope(self, env: Env) -> Iterator[None]:
+        """Read and bind names in another environment."""
+        saved, self._env = self._env, env
+        try:
+            yield
+        finally:
+            self._env = saved
 
     @property
     def in_region(self) -> bool:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
+import numpy as np
+from numpy.polynomial import Chebyshev
+from scipy import special
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
@@ -149,7 +153,7 @@ def digamma(b: Builder, x: SSAValue) -> SSAValue:
 def next_after(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     """The representable number next to `x` in the direction of `y`."""
     element = types.element_of(x)
-    integer = types.I64 if element == types.F64 else types.I32
+    integer = {8: types.I64, 4: types.I32, 2: types.I16}[types.itemsize(element)]
     bits = b.bitcast_convert(x, integer)
     one, zero = b.full_like(bits, 1), b.full_like(x, 0)
     smallest = b.bitcast_convert(one, element)
@@ -162,3 +166,81 @@ def next_after(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     out = b.select(b.compare(x, y, "eq"), y, out)
     odd = b.or_(b.compare(x, x, "ne"), b.compare(y, y, "ne"))
     return b.select(odd, b.full_like(x, math.nan), out)
+
+
+@cache
+def _interpolant(f: Callable[[np.ndarray], np.ndarray], degree: int) -> tuple[float, ...]:
+    """Chebyshev coefficients of a function on [-1, 1]."""
+    return tuple(float(v) for v in Chebyshev.interpolate(f, degree).coef)
+
+
+def _chebyshev(b: Builder, t: SSAValue, coefficients: Sequence[float]) -> SSAValue:
+    """Clenshaw's recurrence."""
+    first, *rest = coefficients
+    twice = b.add(t, t)
+    one, two = b.full_like(t, 0), b.full_like(t, 0)
+    for value in reversed(rest):
+        one, two = b.add(b.sub(b.mul(twice, one), two), b.full_like(t, value)), one
+    return b.add(b.sub(b.mul(t, one), two), b.full_like(t, first))
+
+
+def _i1e_near(t: np.ndarray) -> np.ndarray:
+    x = np.maximum(4 * (t + 1), 1e-30)
+    return np.asarray(special.i1e(x) / x)
+
+
+def _i1e_far(t: np.ndarray) -> np.ndarray:
+    x = 16 / np.maximum(t + 1, 1e-12)
+    return np.asarray(special.i1e(x) * np.sqrt(x))
+
+
+def bessel_i1e(b: Builder, x: SSAValue) -> SSAValue:
+    """exp(-|x|) I1(x): interpolated on [0, 8] and, in 1 / x, beyond, with the borders of Cephes."""
+    size, eight = b.abs(x), b.full_like(x, 8)
+    one = b.full_like(x, 1)
+    near_t = b.sub(b.div(b.minimum(size, eight), b.full_like(x, 4)), one)
+    near = b.mul(size, _chebyshev(b, near_t, _interpolant(_i1e_near, 34)))
+    bounded = b.maximum(size, eight)
+    far_t = b.sub(b.div(b.full_like(x, 16), bounded), one)
+    far = b.div(_chebyshev(b, far_t, _interpolant(_i1e_far, 30)), b.sqrt(bounded))
+    value = b.select(b.compare(size, eight, "le"), near, far)
+    return b.mul(b.sign(x), value)
+
+
+def zeta(b: Builder, s: SSAValue, q: SSAValue) -> SSAValue:
+    """Hurwitz' zeta, the sum of (q + k)^-s over k >= 0, by Euler and Maclaurin; as XLA outside of s > 1, q > 0."""
+    minus = b.negate(s)
+    total = b.full_like(q, 0)
+    for k in range(10):
+        total = b.add(total, b.pow(b.add(q, b.full_like(q, k)), minus))
+    a = b.add(q, b.full_like(q, 10))
+    power = b.pow(a, minus)
+    one = b.full_like(s, 1)
+    total = b.add(total, b.div(b.mul(power, a), b.sub(s, one)))
+    total = b.add(total, b.mul(b.full_like(q, 0.5), power))
+    factor, power = s, b.div(power, a)
+    for j in range(1, 13):
+        weight = float(special.bernoulli(2 * j)[-1]) / math.factorial(2 * j)
+        total = b.add(total, b.mul(b.full_like(q, weight), b.mul(factor, power)))
+        factor = b.mul(factor, b.mul(b.add(s, b.full_like(s, 2 * j - 1)), b.add(s, b.full_like(s, 2 * j))))
+        power = b.div(power, b.mul(a, a))
+    nan, infinity = b.full_like(q, math.nan), b.full_like(q, math.inf)
+    below = b.compare(q, b.full_like(q, 0), "le")
+    odd = b.and_(below, b.or_(b.compare(s, b.floor(s), "ne"), b.compare(q, b.floor(q), "ne")))
+    even = b.compare(b.rem(s, b.full_like(s, 2)), b.full_like(s, 0), "eq")
+    total = b.select(below, b.select(even, infinity, nan), total)
+    total = b.select(odd, nan, total)
+    total = b.select(b.compare(s, one, "lt"), nan, total)
+    return b.select(b.compare(s, one, "eq"), infinity, total)
+
+
+def polygamma(b: Builder, n: SSAValue, x: SSAValue) -> SSAValue:
+    """The n-th derivative of digamma for whole n >= 0: (-1)^(n + 1) n! zeta(n + 1, x)."""
+    one, zero = b.full_like(n, 1), b.full_like(n, 0)
+    order = b.add(n, one)
+    odd = b.compare(b.rem(n, b.full_like(n, 2)), one, "eq")
+    sign = b.select(odd, one, b.negate(one))
+    value = b.mul(b.mul(sign, b.exp(lgamma(b, order))), zeta(b, order, x))
+    value = b.select(b.compare(n, zero, "eq"), digamma(b, x), value)
+    bad = b.or_(b.compare(n, b.floor(n), "ne"), b.compare(n, zero, "lt"))
+    return b.select(bad, b.full_like(x, math.nan), value)

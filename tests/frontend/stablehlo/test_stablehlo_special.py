@@ -24,6 +24,7 @@ POINTS: dict[str, tuple[Callable[..., Any], np.ndarray, float]] = {
     "asinh": (np.arcsinh, np.concatenate([np.linspace(-9, 9, 201), [1e-10, -1e-10, 1e30, -1e30]]), 8),
     "atan": (np.arctan, np.concatenate([np.linspace(-9, 9, 201), [np.inf, -np.inf]]), 8),
     "atanh": (np.arctanh, np.concatenate([np.linspace(-0.9, 0.9, 201), [1, -1]]), 8),
+    "bessel_i1e": (special.i1e, np.concatenate([np.linspace(-50, 50, 401), [0, 1e-10, 1e6]]), 500),
     "cosh": (np.cosh, np.linspace(-80, 80, 201), 200),
     "sinh": (np.sinh, np.concatenate([np.linspace(-80, 80, 201), [1e-10, -1e-10]]), 200),
     "erfc": (special.erfc, np.linspace(-6, 9, 401), 60),
