@@ -24,6 +24,7 @@ from rhino.ir.errors import ProgramError, UnsupportedError
 T = TypeVar("T")
 
 _BUILTIN = re.compile(r"(?:s|u)?i\d+|f\d+\w*|bf16|tf32|index|none")
+_EXTENTS = re.compile(r"(?:(?:\d+|\?)x)*")
 _ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
@@ -146,7 +147,7 @@ class Cursor:
     def integer(self) -> int:
         token = self.kind("number", "an integer")
         try:
-            return int(token.text, 0) if "x" in token.text else int(token.text)
+            return int(token.text, 16 if "x" in token.text else 10)
         except ValueError:
             self.fail(f"expected an integer, found {token.text}", token.at)
 
@@ -194,8 +195,11 @@ class Cursor:
         token = self.kind("tensor", "a tensor type")
         known = self._types.get(token.text)
         if known is None:
-            *extents, element = re.split(r"(?<=[\d?])x", token.text[7:-1])
-            known = TensorSyntax(tuple(None if e == "?" else int(e) for e in extents), element)
+            body = token.text[7:-1]
+            extents = _EXTENTS.match(body)
+            assert extents is not None  # it may be empty
+            shape = tuple(None if e == "?" else int(e) for e in extents[0].split("x")[:-1])
+            known = TensorSyntax(shape, body[extents.end() :])
             self._types[token.text] = known
         return known
 
@@ -270,7 +274,7 @@ class Cursor:
         """A number without a type."""
         token = self.kind("number", "a number")
         wide = any(c in token.text for c in ".eE") and "x" not in token.text
-        return float(token.text) if wide else int(token.text, 0 if "x" in token.text else 10)
+        return float(token.text) if wide else int(token.text, 16 if "x" in token.text else 10)
 
     def _keyword(self) -> Any:
         token = self.token
@@ -342,7 +346,9 @@ class Cursor:
             fields[name] = True
             return
         if self.token.text == "(":  # a sub-axis: (1)2
-            before = int(self.raw())
+            self.expect("(")
+            before = self.integer()
+            self.expect(")")
             fields[name] = (before, self.integer())
             return
         fields[name] = self.attribute()

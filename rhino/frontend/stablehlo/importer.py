@@ -54,6 +54,9 @@ Env = dict[str, SSAValue]
 #: `hlo` ops by name, so that an op's absence is a message and not an import error.
 OPS: dict[str, type[HloOp]] = {op.name: op for op in Hlo.operations if issubclass(op, HloOp)}
 
+#: What reading an op raises that lacks an operand or has an attribute of another kind.
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
 
 
@@ -243,6 +246,8 @@ class Importer:
                     error.where = self.where(op.at)
                     error.args = (error.message,)
                 raise
+            except _MALFORMED as error:
+                self.fail(op, f"its operands, attributes or regions do not fit it ({error})")
         self.bind(op, results)
 
     def bind(self, op: OpSyntax, results: Values) -> None:
@@ -264,7 +269,7 @@ class Importer:
             at += count
         if op.results and len(op.results) == len(results):
             for (name, _), value in zip(op.results, results, strict=True):
-                if value.name_hint is None and not name[1:].isdigit():
+                if value.name_hint is None and (name[1].isalpha() or name[1] == "_"):
                     value.name_hint = re.sub(r"[^\w$]", "_", name[1:])
 
     def location(self, op: OpSyntax) -> LocationAttr:

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     | (?P<word>[A-Za-z_][\w$.]*)
     | (?P<punct>->|::|\{-\#|\#-\}|[()\[\]{}<>=,:?*+\-/|])
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 
 

@@ -14,7 +14,7 @@ from xdsl.rewriter import InsertPoint
 
 from rhino.dialects import signature
 from rhino.dialects.signature import Slot
-from rhino.frontend.stablehlo import chlo, control, elementwise, parallel, reductions, shapes
+from rhino.frontend.stablehlo import chlo, control, elementwise, linear, parallel, reductions, shapes
 from rhino.frontend.stablehlo.importer import Check, Handler, Importer
 from rhino.frontend.stablehlo.parser import parse
 from rhino.frontend.stablehlo.shardings import apply_shardings
@@ -32,6 +32,7 @@ HANDLERS: dict[str, Handler] = {
     **reductions.HANDLERS,
     **control.HANDLERS,
     **chlo.HANDLERS,
+    **linear.HANDLERS,
     **parallel.HANDLERS,
 }
 

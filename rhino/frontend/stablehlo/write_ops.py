@@ -241,6 +241,39 @@ def convolution(w: Writer, op: Operation) -> None:
     )
 
 
+def cholesky(w: Writer, op: Operation) -> None:
+    lower = "false" if "upper" in op.properties else "true"
+    w.define(op.results, f"stablehlo.cholesky {w.names(op.operands)}, lower = {lower} : {op.results[0].type}")
+
+
+def triangular_solve(w: Writer, op: Operation) -> None:
+    flags = {
+        "left_side": "right" not in op.properties,
+        "lower": "lower" in op.properties,
+        "unit_diagonal": "unit_diagonal" in op.properties,
+    }
+    text = ", ".join(f"{name} = {str(on).lower()}" for name, on in flags.items())
+    transpose = get_text(op.properties, "transpose_a")
+    w.define(
+        op.results,
+        f'"stablehlo.triangular_solve"({w.names(op.operands)}) <{{{text}, '
+        f"transpose_a = #stablehlo<transpose {transpose}>}}> {tail(op)}",
+    )
+
+
+def fft(w: Writer, op: Operation) -> None:
+    kind, lengths = get_text(op.properties, "fft_type"), listed(ints(op, "fft_length"))
+    text = f"stablehlo.fft {w.names(op.operands)}, type = {kind}, length = {lengths}"
+    w.define(op.results, f"{text} {tail(op)}")
+
+
+def rng_bit_generator(w: Writer, op: Operation) -> None:
+    algorithm = get_text(op.properties, "rng_algorithm")
+    w.define(
+        op.results, f"stablehlo.rng_bit_generator {w.names(op.operands)}, algorithm = {algorithm} {tail(op)}"
+    )
+
+
 OPS: dict[str, Emit] = {
     **{f"hlo.{name}": _plain(other) for name, other in _SAME.items()},
     "hlo.constant": constant,
@@ -272,5 +305,9 @@ OPS: dict[str, Emit] = {
     "hlo.gather": gather,
     "hlo.dot_general": dot_general,
     "hlo.convolution": convolution,
+    "hlo.cholesky": cholesky,
+    "hlo.triangular_solve": triangular_solve,
+    "hlo.fft": fft,
+    "hlo.rng_bit_generator": rng_bit_generator,
     **write_regions.OPS,
 }
