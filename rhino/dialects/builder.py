@@ -9,6 +9,7 @@ from rhino.dialects.build.dot import DotBuilder
 from rhino.dialects.build.elementwise import ElementwiseBuilder
 from rhino.dialects.build.generic import GenericBuilder
 from rhino.dialects.build.index import IndexBuilder
+from rhino.dialects.build.linalg import LinalgBuilder
 from rhino.dialects.build.makers import MakersBuilder
 from rhino.dialects.build.numbers import NumbersBuilder
 from rhino.dialects.build.reduce import ReduceBuilder
@@ -22,6 +23,7 @@ class Builder(
     ConvBuilder,
     DotBuilder,
     ReduceBuilder,
+    LinalgBuilder,
     ShapeBuilder,
     MakersBuilder,
     NumbersBuilder,

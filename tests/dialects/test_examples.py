@@ -13,15 +13,33 @@ from rhino.dialects.hlo import (
     conv,
     dot,
     dynamic,
+    fft,
     index,
+    linalg,
     reduce,
+    rng,
     shape,
     sort,
     window,
 )
 from rhino.dialects.text import parse_module, print_module
 
-FAMILIES = (shape, dynamic, reduce, dot, conv, window, index, sort, clamp, bits, complex_numbers)
+FAMILIES = (
+    shape,
+    dynamic,
+    reduce,
+    dot,
+    conv,
+    window,
+    index,
+    sort,
+    clamp,
+    bits,
+    complex_numbers,
+    linalg,
+    fft,
+    rng,
+)
 OPS = [op for family in FAMILIES for op in family.OPS]
 
 

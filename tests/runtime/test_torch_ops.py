@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from torch_linalg_cases import CASES as LINALG_CASES
 from torch_number_cases import CASES as NUMBER_CASES
 from torch_number_cases import TYPES
 from torch_op_cases import CASES as MORE_CASES
@@ -308,6 +309,7 @@ CASES: dict[str, Callable[[], None]] = {
     **MORE_CASES,
     **NUMBER_CASES,
     **REGION_CASES,
+    **LINALG_CASES,
 }
 
 

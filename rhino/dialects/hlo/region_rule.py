@@ -15,6 +15,7 @@ from rhino.dialects.hlo.base import HloOp
 from rhino.dialects.hlo.composite import YieldOp
 from rhino.dialects.hlo.constant import ConstantOp
 from rhino.dialects.hlo.regions import End
+from rhino.dialects.hlo.rng import RngBitGeneratorOp
 from rhino.ir import types
 from rhino.ir.dense import is_splat
 from rhino.ir.layout import Digit, Layout
@@ -101,8 +102,9 @@ def _tie_op(ties: Ties, op: object) -> None:
         if any(ties.is_whole(n) for n in nodes):
             ties.keep_whole(nodes)
         ties.tie(nodes)
-    if isinstance(op, ConstantOp) and not is_splat(op.value):  # each device would need to cut its own part
-        ties.keep_whole((op.result, d) for d in range(len(types.shape_of(op.result))))
+    # Of these each device would need to cut its own part.
+    if isinstance(op, RngBitGeneratorOp) or (isinstance(op, ConstantOp) and not is_splat(op.value)):
+        ties.keep_whole((r, d) for r in op.results for d in range(len(types.shape_of(r))))
 
 
 def rule_of(op: HloOp, ties: Ties) -> Rule:

@@ -10,6 +10,7 @@ from rhino.runtime.torch_ops import (
     host,
     index,
     kernel,
+    linalg,
     makers,
     numbers,
     random,
@@ -33,6 +34,7 @@ TABLE: Table = {
     **composite.TABLE,
     **control.TABLE,
     **host.TABLE,
+    **linalg.TABLE,
     **dist.TABLE,
     **kernel.TABLE,
 }

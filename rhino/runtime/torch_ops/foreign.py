@@ -18,7 +18,9 @@ from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction
 from rhino.runtime.torch_ops.numbers import SIGNED
 
 #: Ops that deal with any element type by themselves.
-NATIVE = frozenset({"hlo.constant", "hlo.iota", "hlo.convert", "hlo.bitcast_convert", "dist.shard"})
+NATIVE = frozenset(
+    {"hlo.constant", "hlo.iota", "hlo.convert", "hlo.bitcast_convert", "hlo.rng_bit_generator", "dist.shard"}
+)
 
 #: Ops whose outcome depends on the order of numbers; those with a kind, if it is max or min.
 _ORDERED = frozenset(
