@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -70,6 +71,9 @@ def parallelize(
     mesh: str | None = None,
     plan: str = "auto",
     memory_limit: str | None = None,
+    pins: Mapping[str, str] | Sequence[str] = (),
+    forbid: Sequence[str] = (),
+    objective: str = "time",
     timeout: timedelta = timedelta(minutes=5),
 ) -> Parallel:
     """Plan and build the distributed training step of a single-device model.
@@ -83,18 +87,22 @@ def parallelize(
         mesh: fixes the mesh, ``dp=2,tp=4``.
         plan: ``auto``, a template (``dp``, ``zero3``, ``megatron``) or the file of a plan.
         memory_limit: per device, ``80GB``.
+        pins: layouts by name pattern, ``{"h.*.c_fc.weight": '[{}, {"tp"}]'}``; see `rhino.planner.pins`.
+        forbid: ``PATTERN:AXIS``, or a paradigm: ``data``, ``sequence``, ``tensor``, ``sharded-states``.
+        objective: ``time``, or ``memory`` for the plan that needs least of it.
 
     Raises:
         RhinoError: of the kinds that capturing and planning raise; RunError when ranks do not come together.
     """
     program = Program(model, loss, batch, optimizer)
+    given = [f"{k}={v}" for k, v in pins.items()] if isinstance(pins, Mapping) else pins
+    request = Request(cluster, None, mesh, plan, memory_limit, tuple(given), tuple(forbid), objective)
     if not is_rank():
-        request = Request(cluster, None, mesh, plan, memory_limit)
         planned, local = _build(program, request)
         return Parallel(_Simulated(local, values_of(model, seed=SEED)), planned, local)
     stack = ExitStack()
     world = stack.enter_context(join_world(timeout))
-    request = _for_ranks(Request(cluster, None, mesh, plan, memory_limit), world.size)
+    request = _for_ranks(request, world.size)
     result: Plan | None = None
     text: str | None = None
     if world.rank == 0:
@@ -109,7 +117,7 @@ def parallelize(
 def _for_ranks(request: Request, size: int) -> Request:
     """A request without a cluster is for the ranks that run."""
     if request.cluster is None:
-        return Request(None, size, request.mesh, request.plan, request.memory_limit)
+        return replace(request, nproc=size)
     cluster, _ = request.resolve()
     if cluster.size != size:
         raise UsageError(

@@ -36,6 +36,21 @@ Json = Annotated[
 Cluster = Annotated[
     str | None, typer.Option(help="Nodes x devices x kind: 2x8xH100, 8xH100.", show_default=False)
 ]
+Pins = Annotated[
+    list[str],
+    typer.Option(
+        "--pin",
+        help="PATTERN=LAYOUT: what matches by name has this layout; 'replicated' is one. Again for more.",
+        show_default=False,
+    ),
+]
+Forbid = Annotated[
+    list[str],
+    typer.Option(
+        help="PATTERN:AXIS, or a paradigm: data, sequence, tensor, sharded-states. Again for more.",
+        show_default=False,
+    ),
+]
 Memory = Annotated[str | None, typer.Option(help="Memory per device: 80GB.", show_default=False)]
 
 
@@ -47,6 +62,9 @@ def plan_command(
     mesh: MeshOption = None,
     plan: PlanOption = "auto",
     memory_limit: Memory = None,
+    pin: Pins = [],  # noqa: B006
+    forbid: Forbid = [],  # noqa: B006
+    objective: Annotated[str, typer.Option(help="time, or memory for the plan that needs least.")] = "time",
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Write the plan as MLIR text.", show_default=False)
     ] = None,
@@ -56,7 +74,8 @@ def plan_command(
     from rhino.cli.plan import PlanOptions, plan_program
     from rhino.cli.planning import Request
 
-    plan_program(PlanOptions(program, Request(cluster, nproc, mesh, plan, memory_limit), output, json))
+    request = Request(cluster, nproc, mesh, plan, memory_limit, tuple(pin), tuple(forbid), objective)
+    plan_program(PlanOptions(program, request, output, json))
 
 
 @app.command("run", epilog="Example: rhino run examples/gpt2.py --nproc 4 --steps 20")
@@ -110,6 +129,27 @@ def check_command(
     request = Request(cluster, nproc, mesh, plan, memory_limit)
     if not check_program(CheckOptions(program, request, mode, json)):
         raise typer.Exit(1)
+
+
+@app.command("explain", epilog="Example: rhino explain plan.mlir --op 'h.0.attn/dot_general'")
+def explain_command(
+    plan: Annotated[str, typer.Argument(help="A plan file, of rhino plan -o.", show_default=False)],
+    op: Annotated[
+        str | None,
+        typer.Option(
+            help="Alternatives of ops called so: h.0.attn/dot_general, 'gpt2.py:54/*'.", show_default=False
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(help="Rows of a table.")] = 12,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="Plan again with 1 GB more, and on twice the nodes.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Say where a plan's time and memory go, and why its layouts are what they are."""
+    from rhino.cli.explain import ExplainOptions, explain_plan
+
+    explain_plan(ExplainOptions(plan, op, top, what_if, json))
 
 
 @app.command("calibrate", epilog="Example: rhino calibrate --nproc 4 -o machine.toml")

@@ -15,6 +15,7 @@ from rhino.dialects.text import load_module
 from rhino.ir.errors import MeshError, UsageError
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
+from rhino.planner.pins import Constraints
 
 if TYPE_CHECKING:
     from rhino.planner import Plan
@@ -35,6 +36,8 @@ class Request:
         mesh: ``dp=2,tp=2``, say.
         plan: ``auto``, the name of a template, or a file of a plan.
         memory_limit: bytes per device, ``80GB``, say.
+        pins, forbid: what the plan must keep to; see `rhino.planner.pins`.
+        objective: ``time`` or ``memory``.
     """
 
     cluster: str | None = None
@@ -42,6 +45,9 @@ class Request:
     mesh: str | None = None
     plan: str = "auto"
     memory_limit: str | None = None
+    pins: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
+    objective: str = "time"
 
     @property
     def file(self) -> str | None:
@@ -65,6 +71,11 @@ class Request:
             raise UsageError(
                 f"no plan file '{self.file}'", remedy="write one with `rhino plan PROGRAM -o FILE.mlir`"
             )
+        if self.file is not None and (self.pins or self.forbid or self.objective != "time"):
+            raise UsageError(
+                "a plan file is taken as it is", remedy="leave out --pin, --forbid and --objective, or --plan"
+            )
+        Constraints.parse(self.pins, self.forbid)
         mesh = Mesh.parse(self.mesh) if self.mesh is not None else None
         if self.file is not None:
             planned = mesh_of(load_module(self.file))
@@ -108,7 +119,17 @@ def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] 
     limit = parse_size(request.memory_limit) if request.memory_limit is not None else None
     if request.file is not None:
         return read_plan(request.file, step, cluster)
-    return plan(step, cluster, mesh=mesh, template=request.template, memory_limit=limit, progress=progress)
+    return plan(
+        step,
+        cluster,
+        mesh=mesh,
+        template=request.template,
+        memory_limit=limit,
+        pins=request.pins,
+        forbid=request.forbid,
+        objective=request.objective,
+        progress=progress,
+    )
 
 
 def local_program(placed: ModuleOp) -> ModuleOp:

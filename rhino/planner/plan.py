@@ -6,11 +6,11 @@ import hashlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, ModuleOp, StringAttr, f64
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FloatAttr, ModuleOp, StringAttr, f64
 from xdsl.ir import Attribute
 
 from rhino.dialects import signature
@@ -20,11 +20,12 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.text import parse_module, print_module, read_file
 from rhino.dialects.verify import verify
 from rhino.ir import types
-from rhino.ir.errors import MeshError, PlanError, RhinoWarning
+from rhino.ir.errors import MeshError, PlanError, RhinoWarning, UsageError
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
 from rhino.planner.effort import Effort
 from rhino.planner.evaluate import evaluate_plan
+from rhino.planner.pins import OBJECTIVES, Constraints
 from rhino.planner.tally import PlanCost, describe
 
 #: Share of a device's memory that a plan may fill; the rest is for the runtime's own buffers and fragmentation.
@@ -32,6 +33,7 @@ USABLE_MEMORY = 0.9
 
 #: Module attributes of a plan's text.
 PROGRAM, CLUSTER, COST, TEMPLATES = "rhino.program", "rhino.cluster", "rhino.cost", "rhino.templates"
+CONSTRAINTS, LIMIT = "rhino.constraints", "rhino.memory_limit"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Plan:
             "collectives": collectives(self.module),
             "templates": dict(self.templates),
             "notes": dict(self.notes),
+            "constraints": constraints(self.module),
             "program": self.program,
         }
 
@@ -108,6 +111,14 @@ def parameters(module: ModuleOp) -> list[dict[str, Any]]:
             text = str(LayoutAttr.of(layout, shape, mesh).data)
             out.append({"name": slot.name, "shape": list(shape), "layout": text})
     return out
+
+
+def constraints(module: ModuleOp) -> list[str]:
+    """What the user insisted on, as written into a plan."""
+    found = module.attributes.get(CONSTRAINTS)
+    if not isinstance(found, ArrayAttr):
+        return []
+    return [one.data for one in found.data if isinstance(one, StringAttr)]
 
 
 def collectives(module: ModuleOp) -> list[dict[str, Any]]:
@@ -141,6 +152,9 @@ def plan(
     mesh: Mesh | None = None,
     template: str | None = None,
     memory_limit: float | None = None,
+    pins: Sequence[str] = (),
+    forbid: Sequence[str] = (),
+    objective: str = "time",
     effort: Effort | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
@@ -152,11 +166,14 @@ def plan(
         mesh: a fixed device mesh; all factorisations into one to three axes when None.
         template: ``dp``, ``zero3`` or ``megatron`` for that plan alone; a search when None.
         memory_limit: bytes per device; 90 % of the device's memory when None.
+        pins, forbid: what the user insists on, as in `rhino.planner.pins`.
+        objective: ``time``, or ``memory`` for the plan that needs least of it.
         effort: how thoroughly to search; the most when None.
         progress: told what is being worked on.
 
-    Raises MeshError when the mesh does not fit the cluster, PlanError when nothing fits the memory or the template
-    does not apply (a batch that cannot be divided, say), ProgramError when the module is not of the global stage.
+    Raises MeshError when the mesh does not fit the cluster, PlanError when nothing fits the memory, the template
+    does not apply (a batch that cannot be divided, say) or constraints clash, UsageError for constraints that cannot be
+    read, ProgramError when the module is not of the global stage.
     Warns (RhinoWarning) of every op that is worth dividing and that the mesh cannot divide.
     """
     from rhino.passes.inline_composites import inline_composites
@@ -166,6 +183,9 @@ def plan(
     from rhino.planner.whole import undivided
 
     began = time.perf_counter()
+    insisted = Constraints.parse(pins, forbid)
+    if objective not in OBJECTIVES:
+        raise UsageError(f"no objective '{objective}'", remedy=f"objectives are {', '.join(OBJECTIVES)}")
     if mesh is not None and mesh.size != cluster.size:
         raise MeshError(
             f"mesh {mesh} has {mesh.size} devices, but cluster {cluster} has {cluster.size}",
@@ -176,13 +196,15 @@ def plan(
     inline_composites(placed)
     graph = read(placed)
     limit = USABLE_MEMORY * cluster.hardware.memory_bytes if memory_limit is None else memory_limit
-    search = Search(graph, cluster, limit, progress or (lambda message: None), effort=effort)
+    search = Search(
+        graph, cluster, limit, progress or (lambda message: None), insisted, objective, effort=effort
+    )
     times: dict[str, float | None] = {}
     notes: dict[str, str] = {}
     if template is not None:
         best, bound = search.template(template, mesh), search.floor_s
         if best.cost.peak_memory_bytes > limit:
-            raise does_not_fit(best, limit)
+            raise search.too_large(best)
         times[template] = best.cost.step_time_s
     else:
         outcome = search.run(mesh)
@@ -198,12 +220,15 @@ def plan(
     materialize(placed, best.schedule, best.mesh)
     cost = evaluate_plan(placed, cluster)
     bound = min(bound, cost.step_time_s)
+    kept = [StringAttr(str(one)) for one in search.constraints.all()]
     attributes: dict[str, Attribute] = {
         PROGRAM: StringAttr(program),
         CLUSTER: StringAttr(str(cluster)),
         COST: _numbers({**describe(cost), "lower_bound_s": bound}),
         TEMPLATES: _numbers({k: v for k, v in times.items() if v is not None}),
         "rhino.origin": StringAttr(best.origin),
+        LIMIT: FloatAttr(float(limit), f64),
+        **({CONSTRAINTS: ArrayAttr(kept)} if kept else {}),
     }
     placed.attributes.update(attributes)
     verify(placed)

@@ -80,6 +80,19 @@ def peak_memory(
     results: Sequence[tuple[int, int | None]],
 ) -> int:
     """The liveness sweep of `tally`, in bytes."""
+    line = np.zeros(len(items) + 2, dtype=np.int64)
+    for _, bytes_, first, last in lifetimes(items, arguments, results):
+        line[first] += bytes_
+        line[last + 1] -= bytes_
+    return int(np.cumsum(line).max())
+
+
+def lifetimes(
+    items: Sequence[Item],
+    arguments: Sequence[tuple[int, int, bool]],
+    results: Sequence[tuple[int, int | None]],
+) -> list[tuple[int, int, int, int]]:
+    """``(buffer, bytes, first, last)``: what is held in memory of its own, and from which item to which."""
     end = len(items)
     root: dict[int, int] = {}
     size: dict[int, int] = {}
@@ -107,11 +120,7 @@ def peak_memory(
         old = arguments[replaced][0]
         if owner != old and read.get(old, -1) <= first[owner] and size[owner] == size[old]:
             size[owner] = 0
-    line = np.zeros(end + 2, dtype=np.int64)
-    for buffer, bytes_ in size.items():
-        line[first[buffer]] += bytes_
-        line[last[buffer] + 1] -= bytes_
-    return int(np.cumsum(line).max())
+    return [(buffer, bytes_, first[buffer], last[buffer]) for buffer, bytes_ in size.items()]
 
 
 def describe(cost: PlanCost) -> Mapping[str, float | int]:
