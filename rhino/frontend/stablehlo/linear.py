@@ -45,6 +45,13 @@ def rng_bit_generator(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> 
     return ctx.emit(op, "rng_bit_generator", operands, properties)
 
 
+def rng(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    """Which numbers come is open; here they follow from where the op stands in the text."""
+    a, b, _ = operands
+    shape = ctx.result(op).get_shape()
+    return [ctx.b.rng(a, b, shape, ctx.word(op, "rng_distribution"), op.at)]
+
+
 # Batch normalisation, as the specification defines it in terms of other ops.
 
 
@@ -119,6 +126,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.triangular_solve": triangular_solve,
     "stablehlo.fft": fft,
     "stablehlo.rng_bit_generator": rng_bit_generator,
+    "stablehlo.rng": rng,
     "stablehlo.batch_norm_inference": batch_norm_inference,
     "stablehlo.batch_norm_training": batch_norm_training,
     "stablehlo.batch_norm_grad": batch_norm_grad,

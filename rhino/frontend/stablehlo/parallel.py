@@ -91,7 +91,7 @@ def _groups(ctx: Importer, op: OpSyntax, shape: tuple[int, int], short: str) -> 
     name = "source_target_pairs" if short == "collective_permute" else "replica_groups"
     value = op.attributes.get(name)
     if isinstance(value, Struct):
-        return _mesh_groups(ctx, op, value)
+        return _mesh_groups(ctx, op, value, replicas * partitions)
     if not isinstance(value, Literal):
         ctx.fail(op, f"needs the attribute {name}")
     table = [[int(i) for i in row if i >= 0] for row in ctx.literal(op, value)]
@@ -106,7 +106,7 @@ def _groups(ctx: Importer, op: OpSyntax, shape: tuple[int, int], short: str) -> 
     return [[r * partitions + p for p in range(partitions) for r in group] for group in table]
 
 
-def _mesh_groups(ctx: Importer, op: OpSyntax, value: Struct) -> Groups:
+def _mesh_groups(ctx: Importer, op: OpSyntax, value: Struct, count: int) -> Groups:
     """Devices of a mesh that differ along the given axes or parts of axes only."""
     mesh = value.fields.get("mesh")
     axes = mesh.fields.get("axes") if isinstance(mesh, Struct) else None
@@ -114,6 +114,8 @@ def _mesh_groups(ctx: Importer, op: OpSyntax, value: Struct) -> Groups:
     if not isinstance(axes, list) or not isinstance(wanted, list):
         ctx.fail(op, "replica groups need a mesh and axes")
     sizes: dict[str, int] = {a.fields["name"]: a.fields["size"] for a in axes}
+    if math.prod(sizes.values()) != count:
+        ctx.fail(op, f"the mesh of its groups does not have {count} devices")
     parts: list[tuple[str, int]] = []  # every axis cut in what is before, of, and after the part
     chosen: list[int] = []
     cuts: dict[str, tuple[int, int]] = {}
