@@ -20,7 +20,7 @@ from rhino.dialects.signature import Slot
 from rhino.frontend.export import MODEL, Exported, export, require_static, scalar_loss
 from rhino.frontend.program import Program
 from rhino.frontend.source import Origins
-from rhino.frontend.torch_ops import ATEN
+from rhino.frontend.torch_ops import ATEN, effects
 from rhino.frontend.torch_ops.context import OpContext, RandomState, Value, element_type
 from rhino.ir import types
 from rhino.ir.errors import ProgramError, RhinoError, UnsupportedError
@@ -105,6 +105,8 @@ def _arguments(main: _Main, exported: Exported) -> None:
             queued[role].append((node, Slot(name=name, role=role)))
         elif spec.kind == InputKind.CONSTANT_TENSOR:
             main.values[node] = _constant(main, exported.program.constants[spec.target], spec.target)
+        elif spec.kind == InputKind.TOKEN:
+            main.values[node] = effects.TOKEN
         else:
             raise UnsupportedError(
                 f"the program takes a {spec.kind.name.lower()} '{spec.target}'",
@@ -244,6 +246,8 @@ def _results(main: _Main, exported: Exported, output: fx.Node, seeds: list[SSAVa
             name = first.get(_name(spec.target), _name(spec.target))
             slot = Slot(name=name, role="buffer", alias=index_of[name])
             buffers.append((main.values[value], slot))  # type: ignore[index]
+        elif spec.kind == OutputKind.TOKEN:
+            continue
         else:
             raise UnsupportedError(
                 f"the forward pass writes to '{_name(spec.target)}' in place ({spec.kind.name.lower()})",

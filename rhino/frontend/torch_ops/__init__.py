@@ -7,15 +7,25 @@ from collections.abc import Mapping
 from rhino.frontend.torch_ops import (
     activation,
     attention,
+    bessel,
+    complex_numbers,
     conv,
+    distance,
+    effects,
     indexing,
+    linalg,
     linear,
     loss,
     normalization,
+    numeric,
+    order,
     pointwise,
     random,
     reduction,
+    resampling,
     shape,
+    special,
+    strided,
 )
 from rhino.frontend.torch_ops.context import Handler
 
@@ -31,6 +41,16 @@ ATEN: Mapping[str, Handler] = {
     **conv.ATEN,
     **indexing.ATEN,
     **random.ATEN,
+    **numeric.ATEN,
+    **complex_numbers.ATEN,
+    **special.ATEN,
+    **bessel.ATEN,
+    **order.ATEN,
+    **strided.ATEN,
+    **distance.ATEN,
+    **linalg.ATEN,
+    **resampling.ATEN,
+    **effects.ATEN,
 }
 
 __all__ = ["ATEN", "Handler"]

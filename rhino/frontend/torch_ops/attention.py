@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import integer
 from rhino.frontend.torch_ops.activation import row_max, softmax_of
-from rhino.frontend.torch_ops.context import Handler, Number, OpContext, cast, spread, wide
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axis, cast, spread, wide
 from rhino.frontend.torch_ops.random import dropout_of
 from rhino.ir import types
 
@@ -144,4 +144,20 @@ def _safe_softmax(b: Builder, x: SSAValue, hidden: float) -> SSAValue:
     return b.mul(e, spread(b, inverse, shape, [last]))
 
 
-ATEN: dict[str, Handler] = {"aten.scaled_dot_product_attention.default": attention}
+def safe_softmax(c: OpContext, x: SSAValue, dim: int, dtype: object = None) -> SSAValue:
+    """A softmax that is zero along rows of -inf."""
+    y = c.convert(x, wide(c.element))
+    rank = len(c.shape)
+    if not rank:
+        return c.full(1, c.convert(x, c.element))
+    d = axis(dim, rank)
+    perm = [*(e for e in range(rank) if e != d), d]
+    turned = c.b.transpose(y, perm)
+    out = c.b.transpose(_safe_softmax(c.b, turned, -math.inf), [perm.index(e) for e in range(rank)])
+    return c.convert(out, c.element)
+
+
+ATEN: dict[str, Handler] = {
+    "aten._safe_softmax.default": safe_softmax,
+    "aten.scaled_dot_product_attention.default": attention,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,16 @@ _ELEMENTS: Mapping[torch.dtype, Attribute] = {
     torch.int16: types.I16,
     torch.int32: types.I32,
     torch.int64: types.I64,
+    torch.uint8: types.UI8,
+    torch.uint16: types.UI16,
+    torch.uint32: types.UI32,
+    torch.uint64: types.UI64,
+    torch.complex64: types.C64,
+    torch.complex128: types.C128,
+    torch.float8_e4m3fn: types.F8E4M3FN,
+    torch.float8_e4m3fnuz: types.F8E4M3FNUZ,
+    torch.float8_e5m2: types.F8E5M2,
+    torch.float8_e5m2fnuz: types.F8E5M2FNUZ,
 }
 _DTYPES = {element: dtype for dtype, element in _ELEMENTS.items()}
 
@@ -88,6 +99,10 @@ class OpContext:
         """Element type of the (first) result."""
         return element_type(self._result.dtype)
 
+    def reads(self, k: int) -> bool:
+        """Whether anything reads result `k` of an op with several."""
+        return any(u.target is operator.getitem and u.args[1] == k for u in self.node.users)
+
     def unsupported(self, message: str, remedy: str | None = None) -> UnsupportedError:
         """An error about this node; the importer adds where it stands in the user's program."""
         return UnsupportedError(f"{self.node.target}: {message}", remedy=remedy)
@@ -133,7 +148,7 @@ def spread(b: Builder, reduced: SSAValue, shape: Sequence[int], dims: Sequence[i
 
 def wide(element: Attribute) -> Attribute:
     """The accumulation type of a floating-point type."""
-    return types.F32 if element in (types.F16, types.BF16) else element
+    return types.F32 if element in (types.F16, types.BF16, *types.FLOAT8) else element
 
 
 def promote(*operands: SSAValue | Number) -> Attribute:

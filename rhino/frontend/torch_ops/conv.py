@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from xdsl.ir import SSAValue
 
+from rhino.frontend.torch_ops import pooling
 from rhino.frontend.torch_ops.context import Handler, Number, OpContext
 from rhino.frontend.torch_ops.shape import slice_dim
 from rhino.ir import types
@@ -109,13 +110,19 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> list[SSAValue | None]:
-    """The values; indices are not computed."""
+    """The values, and the indices where something reads them."""
     rank = 3 if "3d" in str(c.node.target) else 2
     kernel = _each(kernel_size, rank)
     strides = _each(stride, rank) if len(stride) else kernel
-    arguments = _pooling(c, x, kernel, strides, _each(padding, rank), _each(dilation, rank), c.shape)
-    window, steps, pads, dilations = arguments
-    return [c.b.reduce_window(x, "max", window, steps, pads, window_dilation=dilations), None]
+    pads, steps = _each(padding, rank), _each(dilation, rank)
+    if c.reads(1):
+        lead = len(c.shape) - rank
+        extents, outs = types.shape_of(x)[lead:], c.shape[lead:]
+        places = zip(extents, outs, kernel, strides, pads, steps, strict=True)
+        return list(pooling.max_at(c, x, [pooling.positions(*place) for place in places]))
+    arguments = _pooling(c, x, kernel, strides, pads, steps, c.shape)
+    window, strides, margins, dilations = arguments
+    return [c.b.reduce_window(x, "max", window, strides, margins, window_dilation=dilations), None]
 
 
 def avg_pool(
@@ -202,11 +209,10 @@ def adaptive_max_pool(c: OpContext, x: SSAValue, output_size: Sequence[Number]) 
     rank = len(output_size)
     lead = len(c.shape) - rank
     shape = types.shape_of(x)
-    if any(shape[lead + d] % c.shape[lead + d] for d in range(rank)):
-        raise c.unsupported(
-            f"extents {list(shape[lead:])} are not multiples of the output's {list(c.shape[lead:])}",
-            remedy="choose an output size that divides the input's",
-        )
+    uneven = any(shape[lead + d] % c.shape[lead + d] for d in range(rank))
+    if uneven or c.reads(1):
+        places = [pooling.adaptive_positions(shape[lead + d], c.shape[lead + d]) for d in range(rank)]
+        return list(pooling.max_at(c, x, places))
     window = [1] * lead + [shape[lead + d] // c.shape[lead + d] for d in range(rank)]
     return [c.b.reduce_window(x, "max", window, window), None]
 
@@ -224,4 +230,6 @@ ATEN: dict[str, Handler] = {
     "aten._adaptive_avg_pool3d.default": adaptive_avg_pool,
     "aten.adaptive_max_pool2d.default": adaptive_max_pool,
     "aten.adaptive_max_pool3d.default": adaptive_max_pool,
+    "aten.fractional_max_pool2d.default": pooling.fractional_max_pool,
+    "aten.fractional_max_pool3d.default": pooling.fractional_max_pool,
 }

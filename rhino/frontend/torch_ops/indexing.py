@@ -9,8 +9,10 @@ import torch
 from xdsl.ir import Operation, SSAValue
 
 from rhino.dialects.hlo.base import get_integer, get_ints
+from rhino.dialects.hlo.common import identity, python_number
 from rhino.dialects.hlo.constant import IotaOp
 from rhino.dialects.hlo.elementwise import ConvertOp
+from rhino.dialects.hlo.index import KINDS
 from rhino.dialects.hlo.shape import BroadcastInDimOp, ReshapeOp
 from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axis
 from rhino.ir import types
@@ -54,7 +56,7 @@ def _scatter(c: OpContext, x: SSAValue, dim: int, index: SSAValue, source: SSAVa
     limit = list(types.shape_of(index))
     if list(types.shape_of(source)) != limit:
         source = c.b.slice(source, [0] * len(limit), limit)
-    return c.b.scatter_along(x, index, c.convert(source, c.element), axis(dim, len(c.shape)), kind)
+    return c.b.scatter_along(x, index, c.convert(source, c.element), axis(dim, len(types.shape_of(x))), kind)
 
 
 def scatter_set(c: OpContext, x: SSAValue, dim: int, index: SSAValue, source: SSAValue) -> SSAValue:
@@ -80,13 +82,53 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> SSAValue:
-    kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if reduce not in kinds or not include_self:
-        raise c.unsupported(
-            f"reduce='{reduce}', include_self={include_self}",
-            remedy=f"use one of {list(kinds)}, self included",
-        )
-    return _scatter(c, x, dim, index, source, kinds[reduce])
+    return _reduced_at(c, x, axis(dim, len(c.shape)), index, source, reduce, include_self)
+
+
+def index_reduce(
+    c: OpContext,
+    x: SSAValue,
+    dim: int,
+    index: SSAValue,
+    source: SSAValue,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> SSAValue:
+    """Slices of the source reduced into those of `x` that a one-dimensional index names."""
+    d = axis(dim, len(c.shape))
+    shape = list(types.shape_of(source))
+    index = c.b.reshape(index, shape[d : d + 1])
+    index = c.b.broadcast_in_dim(index, shape, [d] if shape else [])
+    return _reduced_at(c, x, d, index, source, reduce, include_self)
+
+
+def _reduced_at(
+    c: OpContext, x: SSAValue, dim: int, index: SSAValue, source: SSAValue, reduce: str, include_self: bool
+) -> SSAValue:
+    """Without `include_self` an element that something is written to starts from the neutral one."""
+    b = c.b
+    if not c.shape:
+        x, index, source = (b.reshape(v, [1]) for v in (x, index, source))
+        return b.reshape(_reduced_at(c, x, 0, index, source, reduce, include_self), [])
+    kind = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    if reduce == "mean" and not types.is_float(c.element):
+        raise c.unsupported("the mean of integers", remedy="convert to floating point")
+    shape = types.shape_of(index)
+    ones = b.full(list(shape), types.I64, 1)
+    if include_self and reduce != "mean":
+        return _scatter(c, x, dim, index, source, kind)
+    zeros = b.full(list(types.shape_of(x)), types.I64, 0)
+    count = b.scatter_along(zeros, index, ones, dim, "add")
+    if not include_self:
+        hit = b.compare(count, zeros, "gt")
+        neutral = python_number(identity(KINDS[kind] or "sum", types.numpy_dtype(c.element)))
+        x = b.select(hit, c.full(neutral, x), x)
+    total = _scatter(c, x, dim, index, source, kind)
+    if reduce != "mean":
+        return total
+    count = b.add(count, b.full_like(count, 1)) if include_self else b.maximum(count, b.full_like(count, 1))
+    return b.div(total, b.convert(count, c.element))
 
 
 @dataclass(frozen=True)
@@ -259,6 +301,7 @@ ATEN: dict[str, Handler] = {
     "aten.scatter.value": scatter_value,
     "aten.scatter_add.default": scatter_add,
     "aten.scatter_reduce.two": scatter_reduce,
+    "aten.index_reduce.default": index_reduce,
     "aten.index.Tensor": index,
     "aten._unsafe_index.Tensor": index,
     "aten.index_put.default": index_put,

@@ -135,7 +135,52 @@ def trilinear(
     return einsum(c, f"{names[0]},{names[1]},{names[2]}->{out}", [x, y, z])
 
 
+def grouped_product(
+    c: OpContext,
+    x: SSAValue,
+    y: SSAValue,
+    offsets: SSAValue | None = None,
+    bias: SSAValue | None = None,
+    out_dtype: object = None,
+) -> SSAValue:
+    """A product per group of rows (or columns, or of the contracted dimension); group g ends at ``offsets[g]``.
+
+    ``x[S, K], y[G, K, N]``: rows of x by groups, as mixtures of experts use it. Which row belongs to which group is
+    a mask, and groups are contracted like any dimension: devices can divide the experts among them. The price is
+    that without a split every row meets every expert.
+    """
+    b = c.b
+    if offsets is None:
+        out = b.matmul(x, y)
+    else:
+        ranks = len(types.shape_of(x)), len(types.shape_of(y))
+        if ranks == (2, 3):  # rows of x
+            out = b.dot_general(_by_group(c, x, offsets, 0), y, contract=((0, 2), (0, 1)))
+        elif ranks == (3, 2):  # columns of y
+            out = b.dot_general(x, _by_group(c, y, offsets, 1), contract=((0, 2), (0, 1)))
+        else:  # the contracted dimension
+            out = b.dot_general(_by_group(c, x, offsets, 1), y, contract=((2,), (0,)))
+    out = c.convert(out, c.element)
+    return out if bias is None else b.add(out, c.broadcast(bias, c.shape))
+
+
+def _by_group(c: OpContext, x: SSAValue, offsets: SSAValue, dim: int) -> SSAValue:
+    """A copy per group of a matrix, zero where a dimension's position is not in the group."""
+    b = c.b
+    (groups,) = types.shape_of(offsets)
+    shape = [groups, *types.shape_of(x)]
+    ends = c.convert(offsets, types.I64)
+    starts = b.pad(b.slice(ends, [0], [groups - 1]), 0, [1], [0])
+    here = b.iota(types.tensor([groups, shape[dim + 1]], types.I64), 1)
+    first, last = (b.broadcast_in_dim(v, types.shape_of(here), [0]) for v in (starts, ends))
+    member = b.and_(b.compare(here, first, "ge"), b.compare(here, last, "lt"))
+    spread = b.broadcast_in_dim(x, shape, [1, 2])
+    return b.select(b.broadcast_in_dim(member, shape, [0, dim + 1]), spread, b.full_like(spread, 0))
+
+
 ATEN: dict[str, Handler] = {
+    "aten._grouped_mm.default": grouped_product,
+    "transformers.grouped_mm_fallback.default": grouped_product,
     "aten.linear.default": linear,
     "aten.matmul.default": matmul,
     "aten.mm.default": matmul,

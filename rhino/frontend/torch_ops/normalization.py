@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import integer
-from rhino.frontend.torch_ops.context import Handler, Number, OpContext, cast, spread, wide
+from rhino.frontend.torch_ops.context import Handler, Number, OpContext, cast, keep_dims, spread, wide
 from rhino.frontend.torch_ops.reduction import moments
 from rhino.ir import types
 
@@ -80,8 +80,16 @@ def native_layer_norm(
     bias: SSAValue | None,
     eps: Number,
 ) -> list[SSAValue | None]:
-    """The statistics are not given out; code that wants them should compute them with mean and var."""
-    return [_layer_norm(c, x, len(normalized_shape), weight, bias, eps), None, None]
+    """Mean and inverse deviation are given out only where something reads them."""
+    out = _layer_norm(c, x, len(normalized_shape), weight, bias, eps)
+    if not (c.reads(1) or c.reads(2)):
+        return [out, None, None]
+    y = c.widened(x)
+    over = _trailing(y, len(normalized_shape))
+    mean, variance = moments(c, y, over)
+    scale = c.b.rsqrt(c.b.add(variance, c.full(eps, variance)))
+    kept = keep_dims(types.shape_of(x), over)
+    return [out, *(c.b.reshape(v, kept) for v in (mean, scale))]
 
 
 def rms_norm(
@@ -140,7 +148,13 @@ def native_group_norm(
     groups: int,
     eps: Number,
 ) -> list[SSAValue | None]:
-    return [group_norm(c, x, groups, weight, bias, eps), None, None]
+    out = group_norm(c, x, groups, weight, bias, eps)
+    if not (c.reads(1) or c.reads(2)):
+        return [out, None, None]
+    y = c.b.reshape(c.widened(x), [n, groups, channels // groups * space])
+    mean, variance = moments(c, y, [2])
+    scale = c.b.rsqrt(c.b.add(variance, c.full(eps, variance)))
+    return [out, *(c.convert(v, c.element) for v in (mean, scale))]
 
 
 def _per_channel(c: OpContext, value: SSAValue, like: SSAValue) -> SSAValue:
@@ -211,7 +225,7 @@ def batch_norm_functional(
     out, mean, scale, new = _batch_norm(
         c, x, weight, bias, (running_mean, running_var), training, momentum, eps
     )
-    saved = [mean, scale] if training else [None, None]
+    saved = [mean, scale] if training else _no_statistics(c, mean)
     return [out, *saved, *new]
 
 
@@ -238,8 +252,13 @@ def batch_norm_no_training(
     momentum: Number,
     eps: Number,
 ) -> list[SSAValue | None]:
-    out, *_ = _batch_norm(c, x, weight, bias, (running_mean, running_var), False, momentum, eps)
-    return [out, None, None]
+    out, mean, *_ = _batch_norm(c, x, weight, bias, (running_mean, running_var), False, momentum, eps)
+    return [out, *_no_statistics(c, mean)]
+
+
+def _no_statistics(c: OpContext, like: SSAValue) -> list[SSAValue]:
+    """What torch gives for the batch's statistics in evaluation: empty tensors."""
+    return [c.b.full([0], types.element_of(like), 0)] * 2
 
 
 ATEN: dict[str, Handler] = {

@@ -151,19 +151,37 @@ def vector_norm(
     *,
     dtype: object = None,
 ) -> SSAValue:
-    b, y = c.b, c.widened(c.convert(x, c.element))
+    if types.is_complex(types.element_of(x)):
+        x = c.b.complex_abs(x)
+    y = c.widened(c.convert(x, c.element))
+    return c.convert(norm_of(c, y, ord, dim, keepdim), c.element)
+
+
+def norm_of(c: OpContext, x: SSAValue, ord: Number, dim: Dims = None, keep: bool = False) -> SSAValue:
+    """The norm of a given order, with torch's derivatives where it has none: zero at zero."""
+    b = c.b
     if ord == 2:
-        value = _safe_sqrt(c, reduce(c, b.mul(y, y), dim, "sum", keepdim))
-    elif ord in (math.inf, -math.inf):
-        value = reduce(c, b.abs(y), dim, "max" if ord > 0 else "min", keepdim)
-    elif ord == 1:
-        value = reduce(c, b.abs(y), dim, "sum", keepdim)
-    elif ord == 0:
-        value = reduce(c, b.convert(as_bool(c, y), types.element_of(y)), dim, "sum", keepdim)
-    else:
-        total = reduce(c, b.pow(b.abs(y), c.full(ord, y)), dim, "sum", keepdim)
-        value = b.pow(total, c.full(1 / ord, total))
-    return c.convert(value, c.element)
+        return _safe_sqrt(c, reduce(c, b.mul(x, x), dim, "sum", keep))
+    size = b.abs(x)
+    if ord in (math.inf, -math.inf):
+        return reduce(c, size, dim, "max" if ord > 0 else "min", keep)
+    if ord == 1:
+        return reduce(c, size, dim, "sum", keep)
+    if ord == 0:
+        return reduce(c, b.convert(as_bool(c, x), types.element_of(x)), dim, "sum", keep)
+    total = reduce(c, _powered(c, size, ord), dim, "sum", keep)
+    return _powered(c, total, 1 / ord)
+
+
+def _powered(c: OpContext, x: SSAValue, exponent: float) -> SSAValue:
+    """A power of numbers >= 0 whose derivative at zero and infinity is zero."""
+    b, zero = c.b, c.full(0, x)
+    usual = b.and_(b.compare(x, zero, "ne"), b.is_finite(x))
+    power = b.pow(b.select(usual, x, c.full(1, x)), c.full(exponent, x))
+    at_zero, at_infinity = (0.0, math.inf) if exponent > 0 else (math.inf, 0.0)
+    edge = b.select(b.compare(x, zero, "eq"), c.full(at_zero, x), c.full(at_infinity, x))
+    edge = b.select(b.compare(x, x, "ne"), c.full(math.nan, x), edge)
+    return b.select(usual, power, edge)
 
 
 def logsumexp(c: OpContext, x: SSAValue, dim: Dims, keepdim: bool = False) -> SSAValue:

@@ -1,0 +1,54 @@
+"""A few entries of PyTorch's op database on every run; `-m long` runs all of them, `report.py` runs them in parts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("expecttest", reason="torch's op database needs it")
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "properties")]
+
+from check import PASSED, UNSUPPORTED, WRONG, outcomes  # noqa: E402
+from report import kind_of, page, run_entry  # noqa: E402
+from samples import entries, samples  # noqa: E402
+
+#: Quick ones, each of another family.
+FEW = ("nn.functional.max_pool1d", "scatter_reduce.mean", "fft.rfft", "cummax", "special.i1")
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_entry_passes(name: str) -> None:
+    found = outcomes(samples(entries()[name], 3), layouts=2)
+    assert {o.kind for o in found.values()} == {PASSED}, found
+
+
+def test_a_shape_that_depends_on_values_is_outside() -> None:
+    row = run_entry("nonzero", 1, 0)
+    assert row["kind"] == "outside" and "depends on data" in row["reasons"]["outside"]
+
+
+def test_one_bad_sample_is_told_from_the_good_ones() -> None:
+    """`chalf` gives complex numbers of 16-bit parts, which Rhino has not."""
+    good, bad = samples(entries()["exp"], 1), samples(entries()["chalf"], 1)
+    found = outcomes([*good, *[type(s)(**{**vars(s), "index": 7}) for s in bad]], layouts=0)
+    assert found[0].kind == PASSED
+    assert found[7].kind == UNSUPPORTED and "complex32" in found[7].reason
+
+
+def test_an_entry_is_as_good_as_its_worst_sample() -> None:
+    from collections import Counter
+
+    assert kind_of(Counter({PASSED: 9, UNSUPPORTED: 1})) == UNSUPPORTED
+    assert kind_of(Counter({PASSED: 9, UNSUPPORTED: 1, WRONG: 1})) == WRONG
+    text = page({"a": {"kind": PASSED, "reasons": {}}, "b": {"kind": WRONG, "reasons": {WRONG: "x|y"}}})
+    assert "| wrong | 1 |" in text and "50.0 %" in text and r"x\|y" in text
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", sorted(entries()))
+def test_no_entry_is_wrong(name: str) -> None:
+    row = run_entry(name, None, 3)
+    assert row["kind"] != WRONG, row["reasons"]

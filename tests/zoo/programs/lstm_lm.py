@@ -1,0 +1,9 @@
+"""`rhino check tests/zoo/programs/lstm_lm.py --mesh 2x2`"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import own_models
+
+program = own_models.lstm_lm
