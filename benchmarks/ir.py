@@ -7,8 +7,8 @@ As a yardstick the same is measured for xDSL's own `arith` ops on the same machi
 
 from __future__ import annotations
 
+import argparse
 import gc
-import sys
 import time
 from collections.abc import Callable
 
@@ -94,10 +94,12 @@ def measure(size: int) -> list[list[object]]:
 
 
 def main() -> None:
-    sizes = [int(s) for s in sys.argv[1:]] or [10_000, 100_000]
+    parser = argparse.ArgumentParser(description="IR throughput, beside xDSL's arith ops in the same run.")
+    parser.add_argument("sizes", nargs="*", type=int, default=[10_000, 100_000], help="numbers of ops")
+    sizes = parser.parse_args().sizes
     rows = [row for size in sizes for row in measure(size)]
     body = table(["ops", "step", "microseconds per op", "ratio to xDSL's arith"], rows)
-    record("IR throughput", "python benchmarks/ir.py", body)
+    record("IR throughput", " ".join(["python benchmarks/ir.py", *map(str, sizes)]), body)
 
 
 if __name__ == "__main__":
