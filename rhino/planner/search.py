@@ -356,6 +356,7 @@ class Search:
         self.constraints.check(joint if mesh is None else [mesh])
         if mesh is not None:
             joint = [*merged(mesh), mesh] if len(mesh.axes) > 1 else [mesh]
+        first: list[Found] = []  # what O1 finds, whatever the level is: O2 then never ends with more
         found: list[Found] = []
         failed: PlanError | None = None
         for candidate in joint:
@@ -363,7 +364,8 @@ class Search:
                 continue
             self.progress(f"mesh {candidate}")
             try:
-                plan = self.axis_by_axis(candidate, found)
+                plan = self.axis_by_axis(candidate, first)
+                first.append(plan)
                 if self.effort.level == "O2" and len(candidate.axes) > 1:
                     plan = self.joint(candidate, plan)
             except PlanError as error:
@@ -380,48 +382,63 @@ class Search:
         known = [t for t in templates.values() if isinstance(t, Found)]
         if failed is not None and not found and not known:
             raise failed
-        leader = self.best([*found, *known])
-        further = meshes(self.cluster, 3) if self.effort.mesh_axes > JOINT_AXES else []
-        for candidate in [mesh] if mesh is not None else further:
-            if not self.constraints.suits(candidate):
-                continue
-            if len(candidate.axes) > JOINT_AXES and (mesh or embedding(leader.mesh, candidate) is not None):
-                self.progress(f"mesh {candidate}")
-                found.append(refine(self, candidate, [*found, *known]))
+        self._refine_further(mesh, first, known)
+        if self.effort.level == "O2":
+            self._refine_further(mesh, found, known)
         if mesh is not None:
-            found = [f for f in found if f.mesh == mesh]
+            first, found = ([f for f in plans if f.mesh == mesh] for plans in (first, found))
         if failed is not None and not found:
             raise failed
-        bounds = [f.lower_bound for f in found if f.lower_bound > 0] or [self.floor_s]
-        best = self.measured([*found, *known])
-        bound = min(best.cost.step_time_s, *bounds)
+        best = self.measured([*first, *known], "O1")
+        if self.effort.level == "O2":
+            best = min(best, self.measured([*found, *known], "O2"), key=self._exactly)
+        bound = min(best.cost.step_time_s, self._bound(found))
         if best.cost.peak_memory_bytes > self.limit:
             raise self.too_large(best)
         return Outcome(best, bound, templates)
 
-    def measured(self, found: Sequence[Found]) -> Found:
+    def _refine_further(self, mesh: Mesh | None, found: list[Found], known: Sequence[Found]) -> None:
+        """Add the plans on meshes of more axes than one network decides, each from the best of those there are."""
+        start = [*found, *known]
+        leader = self.best(start)
+        further = meshes(self.cluster, 3) if self.effort.mesh_axes > JOINT_AXES else []
+        for candidate in [mesh] if mesh is not None else further:
+            if len(candidate.axes) <= JOINT_AXES or not self.constraints.suits(candidate):
+                continue
+            if mesh or embedding(leader.mesh, candidate) is not None:
+                self.progress(f"mesh {candidate}")
+                found.append(refine(self, candidate, [*found, *known]))
+
+    def _bound(self, found: Sequence[Found]) -> float:
+        """Seconds: the least bound of the meshes decided jointly; of the work alone if O1 decided some by axes."""
+        if self.effort.level == "O1" and any(len(f.mesh.axes) > 1 for f in found):
+            return self.floor_s
+        return min([f.lower_bound for f in found if f.lower_bound > 0] or [self.floor_s])
+
+    def _exactly(self, found: Found) -> tuple[bool, float, float]:
+        """What is compared once plans are measured; less is better."""
+        seconds, size = found.cost.step_time_s, found.cost.peak_memory_bytes
+        if self.objective == "memory":
+            return False, size, seconds
+        return (False, seconds, size) if size <= self.limit else (True, size, seconds)
+
+    def measured(self, found: Sequence[Found], level: str) -> Found:
         """The best by measure. Of a folded search the best few plans are measured, and every template."""
         if not self.rough:
             return self.best(found)
         order = sorted(
             found, key=lambda f: (not self.fits(f), self.time(f) if self.fits(f) else self.bytes(f))
         )
-        few = [f for f in found if f.origin != "search" or f in order[:FINALS]]
-
-        def exact(f: Found) -> tuple[bool, float]:
-            fits = f.cost.peak_memory_bytes <= self.limit
-            return not fits, f.cost.step_time_s if fits else f.cost.peak_memory_bytes
-
-        best = min(few, key=exact)
+        best = min((f for f in found if f.origin != "search" or f in order[:FINALS]), key=self._exactly)
         limit = self.limit
         for _ in range(ROUNDS):
             if best.cost.peak_memory_bytes <= self.limit:
                 break
             limit *= 0.95 * self.limit / best.cost.peak_memory_bytes
             again = self.axis_by_axis(best.mesh, [], limit)
-            if self.effort.level == "O2" and 1 < len(best.mesh.axes) <= JOINT_AXES:
+            if level == "O2" and 1 < len(best.mesh.axes) <= JOINT_AXES:
                 again = self.joint(best.mesh, again, limit)
-            best = min([best, again], key=exact)
+            best = min(best, again, key=self._exactly)
         return best
 
 
