@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from random_programs import Program, divisors
+from random_ops import divisors
+from random_programs import Program
 from xdsl.ir import Operation, SSAValue
 
 from rhino.dialects import signature
