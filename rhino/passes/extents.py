@@ -152,7 +152,7 @@ def _number(
 def _ties(op: HloOp, rule: Rule) -> Iterator[tuple[str, list[Node]]]:
     """Every factor of an op that may grow, with the dimensions that it ties."""
     nodes: dict[str, list[Node]] = {}
-    fixed = {f for f in rule.sizes if rule.sizes[f] <= 1 or rule.kind(f) == "whole"} | _fixed(op)
+    fixed = {f for f in rule.sizes if rule.sizes[f] <= 1 or rule.kind(f) == "whole"} | _fixed(op, rule)
     for values, tensors in ((op.operands, rule.operands), (op.results, rule.results)):
         for value, dims in zip(values, tensors, strict=True):
             for d, dim in enumerate(dims):
@@ -168,8 +168,11 @@ def _ties(op: HloOp, rule: Rule) -> Iterator[tuple[str, list[Node]]]:
             yield factor, found
 
 
-def _fixed(op: HloOp) -> set[str]:
-    """Factors that may be split but not grown: groups, and updates of which a scatter can drop none."""
+def _fixed(op: HloOp, rule: Rule) -> set[str]:
+    """Factors that may be split but not grown: groups, updates of which a scatter can drop none, and dimensions that
+    `hlo.pad` shifts by as much as they hold (the padding would come into view)."""
+    if isinstance(op, PadOp):
+        return {f for dim, low in zip(rule.results[0], op.amounts[0], strict=True) if low for f in dim}
     if isinstance(op, ConvolutionOp):
         return {"g"}
     if isinstance(op, ScatterOp) and (not op.indexing.index_map or get_text(op.properties, "kind") == "set"):
