@@ -52,6 +52,13 @@ Forbid = Annotated[
     ),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory per device: 80GB.", show_default=False)]
+Level = Annotated[
+    str, typer.Option(help="O1 decides one mesh axis after another; O2 also all at once, and proves a bound.")
+]
+Fold = Annotated[
+    bool, typer.Option("--no-fold", help="Let equal layers decide apart. Takes time with every layer.")
+]
+MeshAxes = Annotated[int, typer.Option(help="The most axes of the meshes that are searched, 1 to 3.")]
 
 
 @app.command("plan", epilog="Example: rhino plan examples/gpt2.py --cluster 2x8xH100 -o plan.mlir")
@@ -65,6 +72,9 @@ def plan_command(
     pin: Pins = [],  # noqa: B006
     forbid: Forbid = [],  # noqa: B006
     objective: Annotated[str, typer.Option(help="time, or memory for the plan that needs least.")] = "time",
+    level: Level = "O2",
+    no_fold: Fold = False,
+    mesh_axes: MeshAxes = 3,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Write the plan as MLIR text.", show_default=False)
     ] = None,
@@ -74,7 +84,19 @@ def plan_command(
     from rhino.cli.plan import PlanOptions, plan_program
     from rhino.cli.planning import Request
 
-    request = Request(cluster, nproc, mesh, plan, memory_limit, tuple(pin), tuple(forbid), objective)
+    request = Request(
+        cluster,
+        nproc,
+        mesh,
+        plan,
+        memory_limit,
+        tuple(pin),
+        tuple(forbid),
+        objective,
+        level,
+        not no_fold,
+        mesh_axes,
+    )
     plan_program(PlanOptions(program, request, output, json))
 
 

@@ -15,6 +15,7 @@ from rhino.dialects.text import load_module
 from rhino.ir.errors import MeshError, UsageError
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
+from rhino.planner.effort import Effort
 from rhino.planner.pins import Constraints
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Request:
         memory_limit: bytes per device, ``80GB``, say.
         pins, forbid: what the plan must keep to; see `rhino.planner.pins`.
         objective: ``time`` or ``memory``.
+        level, folded, mesh_axes: how thoroughly to search; see `rhino.planner.effort`.
     """
 
     cluster: str | None = None
@@ -48,6 +50,14 @@ class Request:
     pins: tuple[str, ...] = ()
     forbid: tuple[str, ...] = ()
     objective: str = "time"
+    level: str = "O2"
+    folded: bool = True
+    mesh_axes: int = 3
+
+    @property
+    def effort(self) -> Effort:
+        """How thoroughly to search. Raises UsageError for a level or a number of axes that there is not."""
+        return Effort(self.level, self.mesh_axes, self.folded)
 
     @property
     def file(self) -> str | None:
@@ -76,6 +86,11 @@ class Request:
                 "a plan file is taken as it is", remedy="leave out --pin, --forbid and --objective, or --plan"
             )
         Constraints.parse(self.pins, self.forbid)
+        if self.effort != Effort() and self.file is not None:
+            raise UsageError(
+                "a plan file is taken as it is",
+                remedy="leave out --level, --no-fold and --mesh-axes, or --plan",
+            )
         mesh = Mesh.parse(self.mesh) if self.mesh is not None else None
         if self.file is not None:
             planned = mesh_of(load_module(self.file))
@@ -128,6 +143,7 @@ def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] 
         pins=request.pins,
         forbid=request.forbid,
         objective=request.objective,
+        effort=request.effort,
         progress=progress,
     )
 

@@ -1,0 +1,203 @@
+"""Plan a published model for a cluster, and say where the time goes: capture, differentiation, search, partition.
+
+    python benchmarks/plan.py llama3-8b --cluster 8x8xH100 --mesh-axes 2 --level O1 --json 8b-O1.json
+    python benchmarks/plan.py --record 8b-O1.json 8b-O2.json ...
+
+The models live on the meta device (`models.py`); no weight is made and no GPU is needed. The second form puts what
+several runs wrote into one table of RESULTS.md. Imports are timed apart; CPU seconds are those of the process, for
+machines that have other things to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from results import record, table
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+NAMES = ("llama3-8b", "llama3-70b", "llama3-405b", "gpt3-175b")
+
+
+@dataclass
+class Clock:
+    """Wall and CPU seconds of every stage, in order."""
+
+    stages: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _at: tuple[float, float] = field(default_factory=lambda: (time.perf_counter(), time.process_time()))
+
+    def done(self, stage: str) -> None:
+        """The time since the last call was that of `stage`."""
+        now = time.perf_counter(), time.process_time()
+        wall, cpu = self.stages.get(stage, (0.0, 0.0))
+        self.stages[stage] = wall + now[0] - self._at[0], cpu + now[1] - self._at[1]
+        self._at = now
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Run all stages in this process. Raises RhinoError when there is no plan."""
+    clock = Clock()
+    from models import configuration, program
+
+    from rhino.dialects import signature
+    from rhino.frontend.capture import capture
+    from rhino.passes.fuse_collectives import fuse_collectives
+    from rhino.passes.spmd import spmd
+    from rhino.passes.step import training_step
+    from rhino.planner import plan
+    from rhino.planner import search as _search  # noqa: F401  imported by `plan` when it is called
+    from rhino.planner.cluster import Cluster
+    from rhino.planner.effort import Effort
+
+    clock.done("imports")
+    config = configuration(options.model, options.layers, options.batch)
+    source = program(config)
+    clock.done("model")
+    forward = capture(source)
+    clock.done("capture")
+    assert source.optimizer is not None
+    step = training_step(forward, source.optimizer)
+    clock.done("differentiate")
+
+    stages = Clock()
+    doing: list[str] = ["read"]
+
+    def progress(message: str) -> None:
+        stages.done(doing[-1])
+        doing.append(message)
+        if options.verbose:
+            print(f"{clock_of(stages):8.1f} s  {message}", file=sys.stderr, flush=True)
+
+    effort = Effort(options.level, mesh_axes=options.mesh_axes, folded=not options.no_fold)
+    found = plan(step, Cluster.parse(options.cluster), effort=effort, progress=progress)
+    stages.done(doing[-1])
+    clock.done("search")
+    local = found.module.clone()
+    spmd(local)
+    fuse_collectives(local)
+    clock.done("partition")
+    own = clock.stages.pop("imports")
+    return {
+        "model": options.model,
+        "layers": config.layers,
+        "cluster": options.cluster,
+        "level": options.level,
+        "mesh_axes": options.mesh_axes,
+        "folded": not options.no_fold,
+        "ops": sum(1 for _ in signature.main_of(step).body.block.ops),
+        "seconds": {stage: wall for stage, (wall, _) in clock.stages.items()},
+        "cpu_seconds": {stage: cpu for stage, (_, cpu) in clock.stages.items()},
+        "import_s": own[0],
+        "search_stages": {stage: wall for stage, (wall, _) in stages.stages.items()},
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        **{k: v for k, v in found.to_json().items() if k not in ("parameters", "program", "constraints")},
+    }
+
+
+def clock_of(clock: Clock) -> float:
+    """Seconds that the stages took together."""
+    return sum(wall for wall, _ in clock.stages.values())
+
+
+def report(found: dict[str, Any]) -> str:
+    """What was measured of one run, for people."""
+    seconds, cpu, cost = found["seconds"], found["cpu_seconds"], found["cost"]
+    own = cost["step_time_s"]
+    rows: list[list[object]] = [[stage, seconds[stage], cpu[stage]] for stage in seconds]
+    rows.append(["search + partition", sum_of(found, seconds), sum_of(found, cpu)])
+    stages = sorted(found["search_stages"].items(), key=lambda item: -item[1])
+    templates = [
+        [name, "none that fits" if t is None else f"{t * 1e3:.4g} ms", "" if t is None else f"{t / own:.3f}"]
+        for name, t in found["templates"].items()
+    ]
+    return "\n\n".join(
+        [
+            f"{found['model']}, {found['layers']} layers ({found['ops']} ops) on {found['cluster']}, "
+            f"{found['level']}, meshes of at most {found['mesh_axes']} axes",
+            table(["stage", "seconds", "CPU seconds"], rows),
+            "search: " + ", ".join(f"{name} {s:.2f} s" for name, s in stages),
+            f"peak memory of this process {found['peak_rss_bytes'] / 1e9:.2f} GB",
+            f"mesh {found['mesh']} from {found['origin']}: step {own * 1e3:.5g} ms (compute "
+            f"{cost['compute_s'] * 1e3:.5g}, communication {cost['comm_s'] * 1e3:.5g}), lower bound "
+            f"{found['lower_bound_s'] * 1e3:.5g} ms, gap {found['gap']:.3%}, "
+            f"{cost['peak_memory_bytes'] / 1e9:.2f} GB per device",
+            table(["template", "step", "over this plan's"], templates),
+            table(
+                ["collective", "axis", "count", "GB sent"],
+                [[c["kind"], c["axis"], c["count"], c["bytes"] / 1e9] for c in found["collectives"]],
+            ),
+        ]
+    )
+
+
+def sum_of(found: dict[str, Any], seconds: dict[str, float]) -> float:
+    """What the project's limits are about: search and partition, without capture and differentiation."""
+    return seconds["search"] + seconds["partition"]
+
+
+def summary(runs: list[dict[str, Any]]) -> str:
+    """One row for every run."""
+    header = ["model", "layers", "cluster", "level", "axes", "capture s", "differentiate s", "search s"]
+    header += ["partition s", "peak GB", "mesh", "step ms", "GB/device", "gap"]
+    rows = [
+        [
+            r["model"],
+            r["layers"],
+            r["cluster"],
+            r["level"] + ("" if r["folded"] else ", unfolded"),
+            r["mesh_axes"],
+            *(f"{r['seconds'][s]:.1f}" for s in ("capture", "differentiate", "search", "partition")),
+            f"{r['peak_rss_bytes'] / 1e9:.2f}",
+            r["mesh"].replace(",", " "),
+            f"{r['cost']['step_time_s'] * 1e3:.1f}",
+            f"{r['cost']['peak_memory_bytes'] / 1e9:.1f}",
+            f"{r['gap']:.2%}",
+        ]
+        for r in runs
+    ]
+    return table(header, rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", nargs="?", choices=NAMES)
+    parser.add_argument("--cluster", default="8x8xH100")
+    parser.add_argument("--mesh-axes", type=int, default=2, help="most axes of a mesh, 1 to 3")
+    parser.add_argument("--level", default="O2", choices=("O1", "O2"))
+    parser.add_argument("--layers", type=int, help="another depth than the model's")
+    parser.add_argument("--batch", type=int, help="sequences in a step, over all devices")
+    parser.add_argument("--no-fold", action="store_true", help="let every layer decide for itself")
+    parser.add_argument("--json", help="write everything to this file")
+    parser.add_argument("--verbose", action="store_true", help="tell what is searched")
+    parser.add_argument("--record", nargs="+", metavar="JSON", help="write RESULTS.md from files of --json")
+    options = parser.parse_args()
+    if options.record:
+        runs = [json.loads(Path(name).read_text(encoding="utf-8")) for name in options.record]
+        command = "python benchmarks/plan.py MODEL --cluster C --mesh-axes K --level L"
+        record("Planning Llama 3 at its published sizes", command, summary(runs))
+        return
+    if options.model is None:
+        parser.error(f"name a model ({', '.join(NAMES)}), or files after --record")
+    from rhino.ir.errors import RhinoError
+
+    try:
+        found = measure(options)
+    except RhinoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    print(report(found))
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
