@@ -13,21 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
+from rhino.check.by_pass import Passed
 from rhino.check.values import TOLERANCE, greatest, relative_error
 from rhino.cli.batches import random_arrays
+from rhino.cli.by_pass import FOLDER, run_by_pass, write_wrong
 from rhino.cli.planning import Request, local_program, make_plan
 from rhino.cli.progress import phase
 from rhino.cli.run import write_json
 from rhino.cli.source import SEED, Source, convert, forward_of, load, step_of
 from rhino.dialects import signature
 from rhino.dialects.dist import CollectiveOp
+from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.signature import Slot
+from rhino.dialects.verify import stage_of
 from rhino.ir import types
 from rhino.ir.errors import UnsupportedError, UsageError
 from rhino.ir.evaluate import run_module
@@ -58,11 +62,16 @@ class CheckOptions:
     request: Request
     mode: str = "float64"
     json: str | None = None
+    by_pass: bool = False
+    out_dir: str = FOLDER
 
     def check(self) -> None:
-        """Raise UsageError for a mode that there is not."""
+        """Raise UsageError for a mode that there is not, or that does not go with --by-pass."""
         if self.mode not in TOLERANCE:
             raise UsageError(f"no mode '{self.mode}'", remedy=f"use one of {', '.join(TOLERANCE)}")
+        if self.by_pass and self.mode == "float32":
+            # What rounding does to a value in the middle of a program says nothing.
+            raise UsageError("--by-pass does not go with mode float32", remedy="use float64 or integer")
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,8 @@ class Report:
     """The outcome of a check; `to_json` is what --json writes.
 
     `collectives` counts those of the distributed program: without any, all devices do the same work. `notes` say
-    what was not compared, and why.
+    what was not compared, and why. Pass by pass, `passes` are those that were right, and `wrong_pass` says what
+    `rhino.cli.by_pass.write_wrong` found of the first that was not.
     """
 
     mode: str
@@ -99,6 +109,8 @@ class Report:
     max_rel_error: float = 0.0
     failures: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    passes: list[Passed] = field(default_factory=list)
+    wrong_pass: dict[str, Any] | None = None
 
     @property
     def equal(self) -> bool:
@@ -113,6 +125,9 @@ class Report:
                 self.failures.append(Difference(what, name, error))
 
     def to_json(self) -> dict[str, Any]:
+        more: dict[str, Any] = {}
+        if self.passes or self.wrong_pass is not None:
+            more = {"passes": [asdict(each) for each in self.passes], "wrong_pass": self.wrong_pass}
         return {
             "equal": self.equal,
             "mode": self.mode,
@@ -123,6 +138,7 @@ class Report:
             "compared": self.compared,
             "failures": [f.to_json() for f in self.failures],
             "notes": self.notes,
+            **more,
         }
 
 
@@ -132,7 +148,10 @@ def check_program(options: CheckOptions) -> bool:
     options.request.resolve()
     with phase("loading the program"):
         source = load(options.program)
-    report = check_source(source, options.request, options.mode)
+    if options.by_pass:
+        report = check_source_by_pass(source, options.request, options.mode, options.out_dir)
+    else:
+        report = check_source(source, options.request, options.mode)
     if options.json is not None:
         write_json(options.json, report.to_json())
     _print(report)
@@ -155,11 +174,55 @@ def check_source(source: Source, request: Request, mode: str = "float64") -> Rep
     return report
 
 
+def check_source_by_pass(
+    source: Source, request: Request, mode: str = "float64", folder: str = FOLDER
+) -> Report:
+    """The same pass by pass: which pass is the first that changes what the program computes, and where.
+
+    What is wrong is written to `folder`, minimised.
+    """
+    from rhino.passes.widen_floats import widen_floats
+
+    exact = mode == "integer" and request.file is None
+    optimizer = SGD(lr=1.0) if exact else source.optimizer
+    with phase("capturing and differentiating"):
+        forward = forward_of(source)
+        step = step_of(forward, optimizer)
+    if mode == "integer":
+        _require_exact(step)
+    wide = step.clone()
+    widen_floats(wide)
+    arrays = _arguments(source, wide, integers=mode == "integer")
+    with phase("checking pass by pass") as bar:
+        outcome = run_by_pass(forward, step, arrays, optimizer, request, mode, bar.tell)
+    report = Report(mode, 1, "none")
+    if stage_of(outcome.module) != "global":
+        mesh = mesh_of(outcome.module)
+        report.ranks, report.mesh = mesh.size, str(mesh)
+        report.collectives = _collectives(outcome.module)
+    report.passes = outcome.passed
+    report.compared["by pass"] = sum(each.results + each.values for each in outcome.passed)
+    wrong = outcome.wrong
+    if wrong is not None:
+        finding = wrong.finding
+        report.failures.append(Difference("by pass", finding.value, finding.error))
+        with phase("minimising"):
+            report.wrong_pass = write_wrong(wrong, TOLERANCE[mode], folder)
+    if source.program is not None and mode != "integer":
+        with phase("comparing with PyTorch"):
+            compare_pytorch(source, report)
+    return report
+
+
+def _collectives(local: ModuleOp) -> int:
+    body = signature.main_of(local).body.block.ops
+    return sum(isinstance(op, CollectiveOp) and op.name != "dist.shard" for op in body)
+
+
 def compare_distributed(source: Source, step: ModuleOp, plan: Plan, report: Report) -> None:
     """The partitioned program of a plan for `step`, a training step of `source`, against the step itself."""
     local = local_program(plan.module)
-    body = signature.main_of(local).body.block.ops
-    report.collectives = sum(isinstance(op, CollectiveOp) and op.name != "dist.shard" for op in body)
+    report.collectives = _collectives(local)
     if report.mode == "integer":
         _require_exact(step)
     if report.mode != "float32":
@@ -289,12 +352,22 @@ def _print(report: Report) -> None:
     counts = ", ".join(f"{count} values {what}" for what, count in report.compared.items())
     verdict = "equal" if report.equal else "DIFFERENT"
     print(f"{verdict}: {counts}; mesh {report.mesh}, collectives {report.collectives}, mode {report.mode}")
-    print(f"greatest relative error {report.max_rel_error:.3g} (limit {TOLERANCE[report.mode]:g})")
+    what = "greatest relative error" + (" against PyTorch" if report.passes else "")
+    print(f"{what} {report.max_rel_error:.3g} (limit {TOLERANCE[report.mode]:g})")
     for note in report.notes:
         print(f"note: {note}")
     if report.ranks > 1 and not report.collectives:
         print(
             "note: by this plan all devices do the same work; for others use --plan, --cluster, --memory-limit"
         )
+    for each in report.passes:
+        values = f", {each.values} values" if each.values else ""
+        print(f"  {each.name}: {each.results} results{values} equal ({each.seconds:.2f} s)")
+    if (wrong := report.wrong_pass) is not None:
+        small = "the whole program" if wrong["whole"] else f"{wrong['ops']} op{'s' * (wrong['ops'] != 1)}"
+        print(f"  {wrong['pass']}: the first pass after which something differs")
+        print(f"  {wrong['text']}")
+        print(f"  written, minimised to {small}: {', '.join(wrong['files'])}")
     for failure in sorted(report.failures, key=lambda f: -f.error)[:20]:
-        print(f"  {failure.what}: {failure.name} is off by {failure.error:.3g}")
+        if failure.what != "by pass":
+            print(f"  {failure.what}: {failure.name} is off by {failure.error:.3g}")

@@ -47,7 +47,7 @@ Pins = Annotated[
 Forbid = Annotated[
     list[str],
     typer.Option(
-        help="PATTERN:AXIS, or a paradigm: data, sequence, tensor, sharded-states. Again for more.",
+        help="PATTERN:AXIS, or a paradigm: data, sequence, tensor, sharded-states, strided. Again for more.",
         show_default=False,
     ),
 ]
@@ -142,6 +142,11 @@ def check_command(
     mode: Annotated[
         str, typer.Option(help="float64 (1e-10), float32 (1e-5), or integer (bit-exact, exact ops only).")
     ] = "float64",
+    by_pass: Annotated[
+        bool,
+        typer.Option("--by-pass", help="Name the first pass, and op, that differ; write a minimised module."),
+    ] = False,
+    out_dir: Annotated[str, typer.Option(help="Where what differs is written.")] = "rhino-check",
     json: Json = None,
 ) -> None:
     """Run the distributed program on the interpreter and compare it with one device and with PyTorch."""
@@ -149,7 +154,7 @@ def check_command(
     from rhino.cli.planning import Request
 
     request = Request(cluster, nproc, mesh, plan, memory_limit)
-    if not check_program(CheckOptions(program, request, mode, json)):
+    if not check_program(CheckOptions(program, request, mode, json, by_pass, out_dir)):
         raise typer.Exit(1)
 
 

@@ -161,13 +161,18 @@ def step_of(forward: ModuleOp, optimizer: Optimizer) -> ModuleOp:
     from rhino.passes.inline_composites import inline_composites
     from rhino.passes.step import clean, training_step
 
-    func = signature.main_of(forward)
-    arguments, results = signature.arguments(func), signature.results(func)
-    trained = any(s.alias is not None and s.role in ("parameter", "gradient") for s in results)
-    trainable = any(s.role == "loss" for s in results) and any(s.role == "parameter" for s in arguments)
-    if trainable and not trained:
+    if to_train(forward):
         return training_step(forward, optimizer)
     module = forward.clone()
     inline_composites(module)
     clean(module)
     return module
+
+
+def to_train(module: ModuleOp) -> bool:
+    """Whether a module is to become a training step: it has a loss and parameters, and is no step yet."""
+    func = signature.main_of(module)
+    arguments, results = signature.arguments(func), signature.results(func)
+    trained = any(s.alias is not None and s.role in ("parameter", "gradient") for s in results)
+    trainable = any(s.role == "loss" for s in results) and any(s.role == "parameter" for s in arguments)
+    return trainable and not trained
