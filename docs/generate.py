@@ -1,4 +1,5 @@
-"""Writes what the documentation can take from the code: the tutorial's outputs, the IR reference, the pass list.
+"""Writes what the documentation can take from the code: the tutorial's outputs, the IR reference, the table of
+ops, the pass list.
 
     python docs/generate.py            # rewrite what is stale
     python docs/generate.py --check    # name what is stale, exit code 1
@@ -184,10 +185,18 @@ def ir_reference() -> str:
     return reference.operations()
 
 
+def op_table() -> str:
+    """`ops.md`."""
+    import optable
+
+    return optable.page()
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "tutorial.md": tutorial,
     "passes.md": pass_list,
     "ir-reference.md": ir_reference,
+    "ops.md": op_table,
 }
 
 

@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+import aten
 import generate
+import optable
 import pytest
 import reference
 
@@ -52,6 +54,24 @@ def test_every_op_and_pass_is_listed():
     assert all(f"### {op.name}\n" in ops for op in Hlo.operations)
     passes = (ROOT / "docs" / "passes.md").read_text()
     assert all(f"## {name}\n" in passes for name in PASSES)
+
+
+def test_the_table_of_ops_has_every_op_and_no_hole():
+    rows = re.findall(r"^\| `(hlo\.\w+)` \| (.*) \|$", (ROOT / "docs" / "ops.md").read_text(), re.MULTILINE)
+    assert [name for name, _ in rows] == [op.name for op in Hlo.operations]
+    assert all(len(cells) == 5 and all(cells) for cells in (re.split(r" (?<!\\)\| ", row) for _, row in rows))
+    assert not {name for name in optable.WITHOUT_ATEN if "none" not in optable.aten_names(name)} - {
+        "hlo.yield"
+    }
+
+
+def test_what_aten_ops_are_made_of():
+    made = aten.made_of()
+    assert made["aten.exp.default"] == ("hlo.exp",)
+    assert made["aten.sort.stable"] == ("hlo.iota", "hlo.sort")
+    assert made["aten.view.default"] == ("hlo.reshape",)
+    assert made["aten.alias.default"] == ()
+    assert {"hlo.dot_general", "hlo.add"} <= set(made["aten.addmm.default"])
 
 
 def test_derivatives_are_recognised():
