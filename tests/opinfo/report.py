@@ -1,6 +1,7 @@
 """Runs PyTorch's op database and writes what passed, what is unsupported and why, and what is wrong.
 
-python tests/opinfo/report.py --part 3/20 --out part3.json      # every twentieth entry, from the third on
+python tests/opinfo/report.py --out results.json --limit 60         # goes on where an earlier run stopped
+python tests/opinfo/report.py --out results.json --again wrong slow # these once more
 python tests/opinfo/report.py --samples 4 --layouts 0 --only 'linalg.*'
 python tests/opinfo/report.py --merge part*.json --page docs/opinfo.md
 """
@@ -8,7 +9,7 @@ python tests/opinfo/report.py --merge part*.json --page docs/opinfo.md
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import re
 import sys
 import time
@@ -21,14 +22,20 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "properties"), str(HERE.parents[1])]
 
 from check import LAYOUTS, OUTSIDE, PASSED, UNSUPPORTED, WRONG, Outcome, outcomes  # noqa: E402
+from runner import SLOW, load, run_all, save, serve, waiting  # noqa: E402
 from samples import entries, samples  # noqa: E402
 
 #: Samples in one program.
 GROUP = 8
+#: Seconds that samples under way may take beyond an entry's limit, before the process is ended.
+GRACE = 120.0
 
 
-def run_entry(name: str, limit: int | None, layouts: int) -> dict[str, Any]:
-    """What became of an entry: its kind, how many samples of each kind, and the first reason of each."""
+def run_entry(name: str, limit: int | None, layouts: int, seconds: float = math.inf) -> dict[str, Any]:
+    """What became of an entry: its kind, how many samples of each kind, and the first reason of each.
+
+    No further samples are begun after `seconds`; those left count as slow.
+    """
     start = time.perf_counter()
     try:
         calls = samples(entries()[name], limit)
@@ -36,6 +43,10 @@ def run_entry(name: str, limit: int | None, layouts: int) -> dict[str, Any]:
         return {"kind": OUTSIDE, "reasons": {OUTSIDE: f"no samples: {' '.join(str(error).split())[:200]}"}}
     found: dict[int, Outcome] = {}
     for i in range(0, len(calls), GROUP):
+        if time.perf_counter() - start > seconds:
+            late = Outcome(SLOW, f"not reached in {seconds:g} s")
+            found |= {s.index: late for s in calls[i:]}
+            break
         found |= outcomes(calls[i : i + GROUP], layouts)
     counts = Counter(o.kind for o in found.values())
     reasons: dict[str, str] = {}
@@ -52,8 +63,8 @@ def run_entry(name: str, limit: int | None, layouts: int) -> dict[str, Any]:
 
 
 def kind_of(counts: Counter[str]) -> str:
-    """Of an entry: wrong or unsupported if any sample is; passed if all that torch can export pass."""
-    return next((k for k in (WRONG, UNSUPPORTED, PASSED) if counts[k]), OUTSIDE)
+    """Of an entry: wrong, unsupported or slow if any sample is; passed if all that torch can export pass."""
+    return next((k for k in (WRONG, UNSUPPORTED, SLOW, PASSED) if counts[k]), OUTSIDE)
 
 
 def page(rows: dict[str, dict[str, Any]]) -> str:
@@ -99,24 +110,49 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default=".*", help="entries whose whole name matches this expression")
     parser.add_argument("--samples", type=int, help="at most so many samples of an entry")
     parser.add_argument("--layouts", type=int, default=LAYOUTS, help="random layouts of each program")
-    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for an entry")
+    parser.add_argument("--out", type=Path, help="JSON file of results; what it holds is not run again")
+    parser.add_argument("--again", nargs="*", default=(), help="kinds of results to run again")
     parser.add_argument("--merge", type=Path, nargs="+", help="read these results instead of running")
     parser.add_argument("--page", type=Path, help="write the page here")
+    parser.add_argument("--worker", action="store_true", help="read names, write rows")
     options = parser.parse_args(argv)
+    if options.worker:
+        serve(lambda name: run_entry(name, options.samples, options.layouts, options.limit))
+        return
     rows: dict[str, dict[str, Any]] = {}
     if options.merge:
         for path in options.merge:
-            rows |= json.loads(path.read_text())
+            rows |= load(path)
     else:
-        for name in chosen_names(options.part, options.only):
-            row = rows[name] = run_entry(name, options.samples, options.layouts)
-            reason = "" if row["kind"] == PASSED else row["reasons"].get(row["kind"], "")
-            print(f"{row['kind']:<12}{name:<48}{row.get('seconds', 0):>7} {reason[:200]}", flush=True)
-            if options.out:
-                options.out.write_text(json.dumps(rows, indent=1))
+        rows = run_missing(options)
     print(dict(Counter(r["kind"] for r in rows.values())))
     if options.page:
         options.page.write_text(page(rows))
+
+
+def run_missing(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Run the entries that have no result yet; each result is written as soon as it is there."""
+    rows = load(options.out) if options.out else {}
+    names = list(waiting(chosen_names(options.part, options.only), rows, options.again))
+    command = [sys.executable, __file__, "--worker", "--layouts", str(options.layouts)]
+    command += ["--limit", str(options.limit)]
+    if options.samples is not None:
+        command += ["--samples", str(options.samples)]
+    count = 0
+
+    def report(name: str, row: dict[str, Any]) -> None:
+        nonlocal count
+        count += 1
+        rows[name] = row
+        reason = "" if row["kind"] == PASSED else row["reasons"].get(row["kind"], "")
+        where = f"{count}/{len(names)}"
+        print(f"{where:<9}{row['kind']:<12}{name:<48}{row.get('seconds', 0):>7} {reason[:200]}", flush=True)
+        if options.out:
+            save(options.out, rows)
+
+    run_all(names, command, options.limit + GRACE, report)
+    return rows
 
 
 if __name__ == "__main__":
