@@ -86,22 +86,19 @@ def with_loss(draw: Callable, base: st.SearchStrategy[Program]) -> Program:
     program = draw(base)
     func = signature.main_of(program.module)
     ret = signature.return_of(func)
+    # There may be no other parameter that the loss depends on.
+    extra = func.body.block.insert_arg(types.tensor((), types.F64), len(func.args))
     builder = Builder(InsertPoint.before(ret))
-    loss = builder.full((), types.F64, 0.0)
+    loss: SSAValue = extra
     for value in ret.operands:
         if types.element_of(value) != types.F64:
             value = builder.convert(value, types.F64)
         loss = builder.add(loss, builder.reduce(value, range(len(types.shape_of(value))), "sum"))
     ret.operands = [loss, *ret.operands]
-    inputs, outputs = list(func.function_type.inputs), [v.type for v in ret.operands]
-    func.function_type = FunctionType.from_lists(inputs, outputs)
+    outputs = [v.type for v in ret.operands]
+    func.function_type = FunctionType.from_lists([a.type for a in func.args], outputs)
     roles = ["parameter" if types.element_of(a) == types.F64 else "input" for a in func.args]
-    if "parameter" not in roles:
-        extra = func.body.block.insert_arg(types.tensor((), types.F64), len(func.args))
-        inputs.append(extra.type)
-        func.function_type = FunctionType.from_lists(inputs, outputs)
-        roles.append("parameter")
-        program = Program(program.module, (*program.arguments, Argument(extra.type, -3, 3)))
+    program = Program(program.module, (*program.arguments, Argument(extra.type, -3, 3)))
     signature.set_arguments(func, [signature.Slot(name=f"a{i}", role=r) for i, r in enumerate(roles)])
     names = [signature.Slot(name="loss", role="loss")]
     names += [signature.Slot(name=f"r{i}", role="output") for i in range(len(outputs) - 1)]
