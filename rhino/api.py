@@ -88,7 +88,8 @@ def parallelize(
         plan: ``auto``, a template (``dp``, ``zero3``, ``megatron``) or the file of a plan.
         memory_limit: per device, ``80GB``.
         pins: layouts by name pattern, ``{"h.*.c_fc.weight": '[{}, {"tp"}]'}``; see `rhino.planner.pins`.
-        forbid: ``PATTERN:AXIS``, or a paradigm: ``data``, ``sequence``, ``tensor``, ``sharded-states``.
+        forbid: ``PATTERN:AXIS``, or a paradigm: ``data``, ``sequence``, ``tensor``, ``sharded-states``,
+            ``strided``.
         objective: ``time``, or ``memory`` for the plan that needs least of it.
 
     Raises:

@@ -27,7 +27,7 @@ from rhino.ir.layout import Layout
 from rhino.ir.layout_text import LayoutSpec, format_layout
 from rhino.ir.mesh import Mesh
 from rhino.planner.candidates import COMPUTE, Candidate, Cut, Options, choices_for, marks_for
-from rhino.planner.graph import Graph
+from rhino.planner.graph import Graph, Kind
 from rhino.planner.space import CandidateSet, Space, Spread, Workshop
 from rhino.planner.templates import batch_inputs, inputs, reach
 
@@ -37,6 +37,7 @@ PARADIGMS = {
     "sequence": "no dimension of the inputs but the batch is split",
     "tensor": "no matrix product is split along a dimension of a parameter",
     "sharded-states": "parameters and optimizer states are stored whole",
+    "strided": "of every dimension a device has one contiguous block",
 }
 
 OBJECTIVES = ("time", "memory")
@@ -224,6 +225,28 @@ def _cuts_none_of(cuts: frozenset[Cut]) -> Callable[[Candidate], bool]:
     return lambda one: not any(isinstance(c, Cut) and c in cuts for c in one.choices)
 
 
+def is_blocks(layout: Layout, shape: Sequence[int]) -> bool:
+    """Whether every device has one contiguous block of every dimension."""
+    for extent, digits in zip(shape, layout.dims, strict=True):
+        for digit in digits:
+            if digit.period != extent:
+                return False
+            extent = digit.chunk
+    return True
+
+
+def _in_blocks(shape: Sequence[int]) -> Callable[[Layout], bool]:
+    return lambda one: is_blocks(one, shape)
+
+
+def _works_in_blocks(kind: Kind) -> Callable[[Candidate], bool]:
+    shapes = [shape for shape, _ in (*kind.operand_tensors, *kind.result_tensors)]
+    return lambda one: all(
+        is_blocks(layout, shape)
+        for layout, shape in zip((*one.placement.operands, *one.placement.results), shapes, strict=True)
+    )
+
+
 def _whole_along(dims: frozenset[int]) -> Callable[[Layout], bool]:
     return lambda one: not any(one.dims[d] for d in dims)
 
@@ -264,8 +287,9 @@ class _Narrowing:
         return replace(self.before, sets=sets, arguments=spreads)
 
     def _meaning(self, constraint: Constraint, op: int) -> object:
-        """Paradigms mean other cuts for every op; pins and axes the same for ops of one kind."""
-        return op if isinstance(constraint, Ban) and constraint.pattern is None else None
+        """Paradigms mean other cuts for every op (but for strides); all else means the same for ops of one kind."""
+        paradigm = isinstance(constraint, Ban) and constraint.pattern is None and constraint.what != "strided"
+        return op if paradigm else None
 
     def _pin(self, pin: Pin) -> None:
         arguments, ops = targets(self.graph, pin.pattern)
@@ -307,6 +331,13 @@ class _Narrowing:
                 if slot.role in ("parameter", "state"):
                     whole = Layout.replicated(len(graph.values[i].shape))
                     self.arguments.setdefault(i, {})[ban] = _has_layout(whole)
+            return
+        if ban.what == "strided":
+            for i in range(len(graph.arguments)):
+                self.arguments.setdefault(i, {})[ban] = _in_blocks(graph.values[i].shape)
+            for i, node in enumerate(graph.nodes):
+                if not node.free:
+                    self.ops.setdefault(i, {})[ban] = _works_in_blocks(node.kind)
             return
         batch = [(i, (0, graph.values[i].shape[0])) for i in batch_inputs(graph)]
         if ban.what == "data":

@@ -6,7 +6,8 @@ Each template narrows the plan space, and the same network picks the best plan i
   the work on every device would cost less; parameters, buffers and optimizer states are replicated.
 * ``zero3``: as dp, but parameters and states are stored in as many pieces as their shape allows.
 * ``megatron``: over the ``tp`` axis every matrix product with a parameter splits that parameter in place, by column
-  or by row, and neither batch nor tokens are split; over the other axes as dp.
+  or by row, and neither batch nor tokens are split; over the other axes as dp. A fused QKV projection may be split in
+  strides, each of the three by heads, as Megatron stores it.
 
 The batch is the leading dimension of the inputs. What it reaches is followed through the ops' sharding rules: over
 data-parallel axes an op that sees it is split along it, and along nothing else.
@@ -137,7 +138,7 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
         if axis not in tensor:
             return dp_choices(index, axis, known)
         own = tuple(c for c in known if c not in every.nodes[index])
-        forced = tuple(c for c in own if c in weights.get(index, ()))
+        forced = tuple(c for c in own if isinstance(c, Cut) and c.factor in weights.get(index, ()))
         return forced or own
 
     def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
@@ -224,13 +225,13 @@ def _most_pieces(graph: Graph) -> Callable[[int, Sequence[Layout]], tuple[Layout
 
 def _weight_cuts(
     graph: Graph, mesh: Mesh, tensor: Sequence[int]
-) -> tuple[dict[int, frozenset[Cut]], frozenset[str]]:
-    """For every matrix product that reads a parameter, the contiguous cuts that split the parameter in place; and the
+) -> tuple[dict[int, frozenset[str]], frozenset[str]]:
+    """For every matrix product that reads a parameter, the factors whose cuts split the parameter in place; and the
     names of the parameters that some product can split.
     """
     size = math.prod(mesh.axes[axis][1] for axis in tensor)
     owner: dict[int, str] = {i: s.name for i, s in enumerate(graph.arguments) if s.role == "parameter"}
-    cuts: dict[int, frozenset[Cut]] = {}
+    factors: dict[int, frozenset[str]] = {}
     split: set[str] = set()
     for index, node in enumerate(graph.nodes):
         if node.kind.name in _PLAIN and node.operands[0] in owner:
@@ -240,8 +241,8 @@ def _weight_cuts(
         rule, found = node.kind.rule, set()
         for value, dims in zip(node.operands, rule.operands, strict=True):
             if value in owner:
-                factors = [f for dim in dims for f in dim if f in rule.factors and rule.sizes[f] % size == 0]
-                found |= {Cut(f, rule.sizes[f]) for f in factors}
-                split |= {owner[value]} if factors else set()
-        cuts[index] = frozenset(found)
-    return cuts, frozenset(split)
+                own = [f for dim in dims for f in dim if f in rule.factors and rule.sizes[f] % size == 0]
+                found |= set(own)
+                split |= {owner[value]} if own else set()
+        factors[index] = frozenset(found)
+    return factors, frozenset(split)

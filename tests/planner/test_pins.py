@@ -17,7 +17,7 @@ from rhino.ir.optimizers import AdamW
 from rhino.planner.candidates import COMPUTE, Cut
 from rhino.planner.cluster import Cluster
 from rhino.planner.graph import read
-from rhino.planner.pins import PARADIGMS, Ban, Constraints, Pin
+from rhino.planner.pins import PARADIGMS, Ban, Constraints, Pin, is_blocks
 from rhino.planner.search import Found, Search
 from rhino.planner.templates import batch_inputs, reach
 
@@ -96,6 +96,12 @@ def test_a_forbidden_paradigm_is_not_used(paradigm: str) -> None:
             for slot, layout in zip(GRAPH.arguments, decision.arguments, strict=True)
             if slot.role in ("parameter", "state")
         )
+        return
+    if paradigm == "strided":
+        for node, candidate in zip(GRAPH.nodes, decision.nodes, strict=True):
+            if candidate is not None:
+                shape = GRAPH.values[node.results[0]].shape
+                assert is_blocks(candidate.placement.results[0], shape)
         return
     x = batch_inputs(GRAPH)[0]
     width = next(i for i, slot in enumerate(GRAPH.arguments) if slot.name == "layer0.weight")
