@@ -335,7 +335,7 @@ class Problem:
                     if isinstance(status, tuple) and status[0] == dim:
                         chunks.append(status[1] // other.n)
             limit = min(chunks, default=self.shape[dim])
-            if limit % item.n == 0 and self.fits(self.start, dim, (limit, item.n)):
+            if limit and limit % item.n == 0 and self.fits(self.start, dim, (limit, item.n)):
                 yield dim, limit
 
     def _next(self, state: State, options: list[list[Place]]) -> Iterator[tuple[str, tuple[int, ...], State]]:

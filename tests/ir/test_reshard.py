@@ -51,6 +51,18 @@ def test_all_pairs(shape: tuple[int, ...], mesh: str) -> None:
     assert prove(shape, Mesh.parse(mesh), sample=None if mesh in ("2", "3") else 200) > 0
 
 
+def test_a_dimension_of_no_elements_is_no_way_out() -> None:
+    mesh = Mesh.parse("2x2")
+    for a, b in itertools.product(list(simulate.layouts((4,), mesh)), repeat=2):
+        empty = [Layout(((), *x.dims), x.partial) for x in (a, b)]
+        try:
+            steps = reshard_steps((4,), a, b, mesh)
+        except LayoutError:
+            continue
+        found = reshard_steps((0, 4), empty[0], empty[1], mesh)
+        assert found[-1].after == empty[1] if steps else not found
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("shape", [*SMALL, (24,), (4, 6), (2, 2, 6), (16,)], ids=str)
 @pytest.mark.parametrize("mesh", ["2", "3", "4", "2x2", "2x3", "6", "3x2"])

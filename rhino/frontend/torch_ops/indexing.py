@@ -108,7 +108,7 @@ def _reduced_at(
 ) -> SSAValue:
     """Without `include_self` an element that something is written to starts from the neutral one."""
     b = c.b
-    if not c.shape:
+    if not types.shape_of(x):
         x, index, source = (b.reshape(v, [1]) for v in (x, index, source))
         return b.reshape(_reduced_at(c, x, 0, index, source, reduce, include_self), [])
     kind = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]

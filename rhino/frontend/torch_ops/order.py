@@ -193,14 +193,17 @@ def _counts(
 
 
 def _bounds(c: OpContext, x: SSAValue, low: Number, high: Number) -> tuple[SSAValue, SSAValue]:
-    """The range of a histogram: as given, or of the data; never empty."""
+    """The range of `histc`: as given, or of the data; wider by one at both ends where that is one number."""
     b, element = c.b, types.element_of(x)
     if low != high or math.prod(types.shape_of(x)) == 0:
         return b.full([], element, float(low)), b.full([], element, float(high if high != low else low + 1))
-    lowest, highest = b.reduce(x, [0], "min"), b.reduce(x, [0], "max")
-    same = b.compare(lowest, highest, "eq")
-    one = b.full_like(lowest, 1)
-    return b.select(same, b.sub(lowest, one), lowest), b.select(same, b.add(highest, one), highest)
+    return _apart(b, b.reduce(x, [0], "min"), b.reduce(x, [0], "max"), 1.0)
+
+
+def _apart(b: Builder, low: SSAValue, high: SSAValue, by: float) -> tuple[SSAValue, SSAValue]:
+    """Two bounds, moved apart where they are equal."""
+    step = b.select(b.compare(low, high, "eq"), b.full_like(low, by), b.full_like(low, 0))
+    return b.sub(low, step), b.add(high, step)
 
 
 def _tally(b: Builder, at: SSAValue, weights: SSAValue, bins: int) -> SSAValue:
@@ -227,7 +230,13 @@ def histogram(
     """Counts (or sums of weights) in equal bins, and their borders."""
     b = c.b
     x = b.stop_gradient(b.reshape(x, [math.prod(types.shape_of(x))]))
-    bounds = _bounds(c, x, *(range or (0, 0)))
+    if range is not None:
+        low, high = (b.full([], types.element_of(x), float(v)) for v in range)
+    elif math.prod(types.shape_of(x)):
+        low, high = b.reduce(x, [0], "min"), b.reduce(x, [0], "max")
+    else:
+        low = high = b.full([], types.element_of(x), 0.0)
+    bounds = _apart(b, low, high, 0.5)
     at = _counts(c, x, bins, lambda _: bounds)
     low, high = (b.broadcast_in_dim(v, [bins + 1], []) for v in bounds)
     step = b.div(b.sub(high, low), c.full(bins, low))
