@@ -5,7 +5,8 @@ kind) or at a *place* ``(dim, period)``. A *move* takes one item (an all-reduce 
 state. Places in between are those that the two layouts use and their neighbours, plus one free place on
 another dimension for items that cannot change their period directly.
 
-Costs are in elements sent per device, times the number of devices to stay in integers.
+Costs are in elements sent per device, times the size of all items to stay in integers. Nothing here depends on what
+the atoms are called or on the mesh around them, so one search serves all reshards that look alike.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
@@ -34,6 +36,10 @@ class Item:
     n: int
     start: Status
     goal: Status
+
+    def nameless(self) -> Item:
+        """The item with its atoms' sizes alone, which are all that a search needs."""
+        return Item(tuple(AxisRef("", 1, atom.size) for atom in self.atoms), self.n, self.start, self.goal)
 
     def part(self) -> list[Item]:
         """The atoms as items of their own."""
@@ -56,6 +62,15 @@ class Move:
     items: tuple[int, ...]
     before: State
     after: State
+
+
+Fixed = tuple[tuple[tuple[int, int], ...], ...]
+
+
+def fixed_of(a: Layout, items: Sequence[Item]) -> Fixed:
+    """Per dimension ``(period, n)`` of the digits that no item owns."""
+    moved = {atom for item in items for atom in item.atoms}
+    return tuple(tuple((d.period, d.axis.size) for d in digits if d.axis not in moved) for digits in a.dims)
 
 
 def items_of(a: Layout, b: Layout, mesh: Mesh) -> list[Item]:
@@ -90,17 +105,19 @@ def _continues(n: int, head: Status, item: Status) -> bool:
 class Problem:
     """One reshard over given items; see the module's docstring."""
 
-    def __init__(self, shape: tuple[int, ...], a: Layout, items: list[Item], mesh: Mesh) -> None:
+    def __init__(self, shape: tuple[int, ...], fixed: Fixed, items: Sequence[Item]) -> None:
+        """`fixed` are the digits that stay; see `fixed_of`."""
         self.items = items
         self.shape = shape
-        self.scale = mesh.size
-        moved = {x for item in items for x in item.atoms}
-        self.fixed = [[(d.period, d.axis.size) for d in digits if d.axis not in moved] for digits in a.dims]
+        self.scale = math.prod(item.n for item in items)
+        self.fixed = fixed
         shards = math.prod(n for digits in self.fixed for _, n in digits)
         self.whole = math.prod(shape) // shards if shards else 0
         self.start: State = tuple(item.start for item in items)
         self.goal: State = tuple(item.goal for item in items)
         self._local: dict[State, int] = {}
+        self._digits: dict[State, tuple[tuple[tuple[int, int], ...], ...]] = {}
+        self._ahead: dict[tuple[int, Status], tuple[int, int, int]] = {}
         self._hard: set[tuple[int, Status]] = set()
 
     def local(self, state: State) -> int:
@@ -114,21 +131,28 @@ class Problem:
         self._local[state] = out
         return out
 
-    def fits(self, state: State, dim: int, extra: tuple[int, int] | None = None) -> bool:
-        """Whether the digits on `dim` (and the digit `extra`) are well-formed together."""
-        digits = list(self.fixed[dim])
-        if extra is not None:
-            digits.append(extra)
+    def digits(self, state: State) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Per dimension all its digits ``(period, n)``, major to minor."""
+        if (known := self._digits.get(state)) is not None:
+            return known
+        dims = [list(fixed) for fixed in self.fixed]
         for item, status in zip(self.items, state, strict=True):
-            if isinstance(status, tuple) and status[0] == dim:
-                digits.append((status[1], item.n))
-        digits.sort(reverse=True)
+            if isinstance(status, tuple):
+                dims[status[0]].append((status[1], item.n))
+        out = tuple(tuple(sorted(dim, reverse=True)) for dim in dims)
+        self._digits[state] = out
+        return out
+
+    def admits(self, state: State, dim: int, period: int, n: int) -> bool:
+        """Whether a further digit fits between those that `dim` has in a well-formed state."""
+        if period % n:
+            return False
         limit = self.shape[dim]
-        for period, n in digits:
-            if limit % period or period % n:
-                return False
-            limit = period // n
-        return True
+        for other, size in self.digits(state)[dim]:
+            if other <= period:
+                return other < period and limit % period == 0 and period // n % other == 0
+            limit = other // size
+        return limit % period == 0
 
     def moves_to(self, state: State, i: int, to: Status) -> tuple[str, State] | None:
         """Kind of the step that takes item i to `to`, and the state after; None if there is no such step."""
@@ -137,12 +161,8 @@ class Problem:
         if not isinstance(to, tuple):
             kind = "all_gather" if isinstance(now, tuple) else "all_reduce"
             return kind, after
-        if isinstance(now, tuple) and now[0] == to[0]:
-            # On one dimension the array is first cut and then joined, so both digits must fit together.
-            fine = self.fits(after, to[0], (now[1], self.items[i].n))
-        else:
-            fine = self.fits(after, to[0])
-        if not fine:
+        # On one dimension the array is first cut and then joined: the digit must fit beside the one it replaces.
+        if not self.admits(state, *to, self.items[i].n):
             return None
         kind = "shard" if now is None else "reduce_scatter" if isinstance(now, str) else "all_to_all"
         return kind, after
@@ -271,18 +291,26 @@ class Problem:
         """
         size = self.local(state)
         gathered, exchanged = 1, 0
-        for i, (item, status) in enumerate(zip(self.items, state, strict=True)):
-            if status == item.goal:
-                continue
-            if not isinstance(status, tuple):
-                if isinstance(item.goal, tuple):
-                    size //= item.n
-            elif item.goal is None:
-                gathered *= item.n
-            else:
-                hard = (i, status) in self._hard
-                exchanged += (2 if hard else 1) * (self.scale - self.scale // item.n)
+        for i, status in enumerate(state):
+            key = i, status
+            if (ahead := self._ahead.get(key)) is None:
+                ahead = self._ahead[key] = self._item_ahead(i, status)
+            size //= ahead[0]
+            gathered *= ahead[1]
+            exchanged += ahead[2]
         return size * (gathered - 1) + min(size, size * exchanged // self.scale)
+
+    def _item_ahead(self, i: int, status: Status) -> tuple[int, int, int]:
+        """What `_left` counts for one item: pieces it is still cut into, and gathered from, and what it exchanges."""
+        item = self.items[i]
+        if status == item.goal:
+            return 1, 1, 0
+        if not isinstance(status, tuple):
+            return item.n if isinstance(item.goal, tuple) else 1, 1, 0
+        if item.goal is None:
+            return 1, item.n, 0
+        hard = (i, status) in self._hard
+        return 1, 1, (2 if hard else 1) * (self.scale - self.scale // item.n)
 
     def _options(self) -> list[list[Place]]:
         """For each item the places it may take on the way: those in use at the ends, and their neighbours."""
@@ -335,7 +363,7 @@ class Problem:
                     if isinstance(status, tuple) and status[0] == dim:
                         chunks.append(status[1] // other.n)
             limit = min(chunks, default=self.shape[dim])
-            if limit and limit % item.n == 0 and self.fits(self.start, dim, (limit, item.n)):
+            if limit and limit % item.n == 0 and self.admits(self.start, dim, limit, item.n):
                 yield dim, limit
 
     def _next(self, state: State, options: list[list[Place]]) -> Iterator[tuple[str, tuple[int, ...], State]]:
@@ -373,22 +401,18 @@ class Problem:
         if partial:
             return
         after = [self.goal]
-        if self.places(state) != self.places(self.goal):
+        if self.places(state) != self._goal_places:
             after = [s for s in dict.fromkeys((self._exchange(state), self._reorder(state))) if s != state]
         for to_state in after:
             yield "permute", tuple(i for i, s in enumerate(state) if s != to_state[i]), to_state
 
     def places(self, state: State) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The digits per dimension whoever holds them, neighbours merged; equal: a permutation will do."""
-        out = []
-        for dim, fixed in enumerate(self.fixed):
-            digits = [
-                (status[1], item.n)
-                for item, status in zip(self.items, state, strict=True)
-                if isinstance(status, tuple) and status[0] == dim
-            ]
-            out.append(merge_digits([*fixed, *digits]))
-        return tuple(out)
+        return tuple(merge_digits(dim) for dim in self.digits(state))
+
+    @cached_property
+    def _goal_places(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        return self.places(self.goal)
 
     def _exchange(self, state: State) -> State:
         """The state after a device permutation that gives items the places they want and others hold."""
@@ -433,10 +457,12 @@ class Problem:
         return tuple(after)
 
 
-def merge_digits(digits: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def merge_digits(digits: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """``(period, n)`` major to minor, those that continue one another joined."""
+    if len(digits) < 2:
+        return tuple(digits)
     out: list[tuple[int, int]] = []
-    for period, n in sorted(digits, reverse=True):
+    for period, n in digits:
         if out and out[-1][0] // out[-1][1] == period:
             out[-1] = (out[-1][0], out[-1][1] * n)
         else:
