@@ -297,6 +297,7 @@ def compare_pytorch(source: Source, report: Report) -> None:
     report says so, and nothing is compared.
     """
     from rhino.check.torch_random import draws_of, feed
+    from rhino.check.wide import Wide, capture_wide
     from rhino.frontend.capture import capture
     from rhino.passes.step import training_step
     from rhino.passes.widen_floats import widen_floats
@@ -305,11 +306,12 @@ def compare_pytorch(source: Source, report: Report) -> None:
 
     program = source.python("the comparison with PyTorch")
     materialise(program.model, seed=SEED)
-    if report.mode == "float64":
+    widen = report.mode == "float64"
+    if widen:
         program = convert(program, "float64")
-    forward = capture(program)
+    forward = capture_wide(program) if widen else capture(program)
     step = training_step(forward, source.optimizer, keep_gradients=True)
-    if report.mode == "float64":
+    if widen:
         widen_floats(step)
     func = signature.main_of(step)
     # States that are not zero: from zero, Adam divides the noise of a vanishing gradient by its own size.
@@ -321,11 +323,12 @@ def compare_pytorch(source: Source, report: Report) -> None:
         for slot, arg in zip(signature.arguments(func), func.args, strict=True)
     ]
     got = run_module(step, arrays)
-    widen = report.mode == "float64"
     draws, batch = draws_of(forward, known, widen=widen), program.batch_at(0)
     try:
         with feed(draws):
-            want = first_step(program.model, program.loss, batch, source.optimizer, states, widen=widen)
+            want = first_step(
+                program.model, program.loss, batch, source.optimizer, states, mode=Wide() if widen else None
+            )
     except UnsupportedError as error:
         report.notes.append(f"not compared with PyTorch: {error.message}")
         return

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhino.ir.errors import ProgramError
 from rhino.ir.optimizers import SGD, Adam, AdamW, Optimizer
@@ -71,7 +70,7 @@ def first_step(
     optimizer: Optimizer,
     states: Mapping[str, np.ndarray],
     *,
-    widen: bool = False,
+    mode: AbstractContextManager[Any] | None = None,
 ) -> dict[tuple[str, str], np.ndarray]:
     """One step of plain PyTorch, by ``(role, name)``. The model is changed.
 
@@ -80,9 +79,9 @@ def first_step(
 
     Args:
         states: the optimizer's states before the step, named ``parameter.slot``; its step count is 0.
-        widen: casts to narrower floats inside the model give float64.
+        mode: what the forward and backward pass run in.
     """
-    with _Wide() if widen else nullcontext():
+    with mode or nullcontext():
         value = loss(model, batch)
         value.backward()
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -106,20 +105,3 @@ def first_step(
                 out["state", f"{name}.{slot}"] = to_numpy(state)
     out.update({("buffer", name): to_numpy(b) for name, b in model.named_buffers()})
     return out
-
-
-_NARROW = (torch.float32, torch.float16, torch.bfloat16)
-
-
-class _Wide(TorchDispatchMode):
-    """Every dtype argument of an op that names a narrower float names float64 instead."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = {
-            k: torch.float64 if isinstance(v, torch.dtype) and v in _NARROW else v
-            for k, v in (kwargs or {}).items()
-        }
-        args = tuple(torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args)
-        return func(*args, **kwargs)

@@ -21,8 +21,7 @@ def equals_pytorch(name: str) -> None:
     model = source.python("the test").model
     report = Report("float64", 1, "")
     compare_pytorch(source, report)
-    # A mixture computes its router's probabilities in float32, whatever the model's type is.
-    assert report.max_rel_error <= (1e-6 if name in ("mixtral", "qwen_moe") else LIMIT), report.failures
+    assert report.max_rel_error <= LIMIT, report.failures
     changed = sum(type(m).__name__ == "BatchNorm2d" for m in model.modules()) * 3
     assert report.compared == {"pytorch": 1 + 4 * len(list(model.parameters())) + changed}
 

@@ -1,0 +1,60 @@
+"""A PyTorch program in float64 throughout, captured and run.
+
+Casts inside the model are widened before the program is imported, so that every constant keeps all its digits. A module
+that is widened later has those that a narrow type left: 1e-5 in float32 is off by 1e-8 of itself, which a comparison to
+1e-10 can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+from xdsl.dialects.builtin import ModuleOp
+
+from rhino.frontend.capture import import_exported
+from rhino.frontend.export import export
+from rhino.frontend.program import Program
+from rhino.frontend.torch_ops import ATEN
+
+#: 8-bit floats stay: conversions to them round on purpose.
+WIDE: Mapping[torch.dtype, torch.dtype] = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+def capture_wide(program: Program) -> ModuleOp:
+    """Like `rhino.frontend.capture.capture`, with every float in f64 and every complex number in c128."""
+    exported = export(program, ATEN)
+    for node in exported.program.graph.nodes:
+        node.args = tree_map(_argument, node.args)
+        node.kwargs = tree_map(_argument, node.kwargs)
+        if "val" in node.meta:
+            node.meta["val"] = tree_map(_value, node.meta["val"])
+    return import_exported(exported)
+
+
+class Wide(TorchDispatchMode):
+    """While active, every dtype argument of an op that names a narrower type names the widest of its kind."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = {k: _argument(v) for k, v in (kwargs or {}).items()}
+        return func(*map(_argument, args), **kwargs)
+
+
+def _argument(arg: Any) -> Any:
+    return WIDE.get(arg, arg) if isinstance(arg, torch.dtype) else arg
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in WIDE:
+        return value.to(WIDE[value.dtype])
+    return value
