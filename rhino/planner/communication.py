@@ -116,9 +116,11 @@ class Communication:
         counts for its `share` of a bucket of so many bytes.
         """
         units = [
+            # An empty dimension stays one.
             math.gcd(
                 extent, *(period // axis.size for layout in (*a, *b) for axis, period in layout.dims[dim])
             )
+            or 1
             for dim, extent in enumerate(shape)
         ]
         small = tuple(extent // unit for extent, unit in zip(shape, units, strict=True))
