@@ -21,6 +21,7 @@ from rhino.frontend.torch_ops import (
     order,
     pointwise,
     random,
+    recurrences,
     reduction,
     resampling,
     shape,
@@ -50,6 +51,7 @@ ATEN: Mapping[str, Handler] = {
     **distance.ATEN,
     **linalg.ATEN,
     **resampling.ATEN,
+    **recurrences.ATEN,
     **effects.ATEN,
 }
 

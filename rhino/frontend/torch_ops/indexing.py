@@ -131,6 +131,11 @@ def _reduced_at(
     return b.div(total, b.convert(count, c.element))
 
 
+def nonzero(c: OpContext, x: SSAValue) -> SSAValue:
+    """Of a tensor without elements: others have as many places as there are values, which no static shape can say."""
+    return c.b.full(list(c.shape), types.I64, 0)
+
+
 @dataclass(frozen=True)
 class _Indexed:
     """Advanced indexing of some dimensions of a tensor.
@@ -301,6 +306,7 @@ ATEN: dict[str, Handler] = {
     "aten.scatter.value": scatter_value,
     "aten.scatter_add.default": scatter_add,
     "aten.scatter_reduce.two": scatter_reduce,
+    "aten.nonzero.default": nonzero,
     "aten.index_reduce.default": index_reduce,
     "aten.index.Tensor": index,
     "aten._unsafe_index.Tensor": index,
