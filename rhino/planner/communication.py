@@ -8,6 +8,7 @@ reshard takes the sum of its steps. A local slice costs a launch, so no step is 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from rhino.planner.cluster import Cluster
 from rhino.planner.combine import BUCKETED, Collective
 from rhino.planner.model.collectives import KINDS, collective_time
 from rhino.planner.model.machine import network
+from rhino.planner.pairs import Catalogue, Question, question_of
 
 #: One step with the bytes of its local operand at item size 1: (kind, members per node, nodes, bytes).
 Move = tuple[str, int, int, float]
@@ -27,14 +29,16 @@ Move = tuple[str, int, int, float]
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of all pairs of two lists of layouts: step i belongs to pair ``pair[i]`` and is ``moves[move[i]]``."""
+    """The steps of all pairs of two lists of layouts: a pair asks question ``which[pair]``, and step i is
+    ``moves[move[i]]`` of the question ``owner[i]``.
+    """
 
-    shape: tuple[int, int]
+    which: np.ndarray
     moves: tuple[Move, ...]
-    pair: np.ndarray
+    owner: np.ndarray
     move: np.ndarray
     barred: np.ndarray
-    """Pairs that nothing leads along."""
+    """Per question whether nothing leads there."""
 
 
 class Communication:
@@ -45,7 +49,8 @@ class Communication:
         self.mesh = mesh
         self.network = network(cluster.hardware, cluster.hardware.kernels.get("network", {}))
         self._spread: dict[tuple[AxisRef, ...], tuple[int, int]] = {}
-        self._moves: dict[object, tuple[Move, ...]] = {}
+        self._moves: dict[Question, tuple[Move, ...] | None] = {}
+        self._catalogue = Catalogue()
         self._times: dict[Move, float] = {}
         self._steps: dict[object, _Steps] = {}
         self._collectives: dict[object, tuple[Collective, ...]] = {}
@@ -53,9 +58,18 @@ class Communication:
     def spread(self, axes: tuple[AxisRef, ...]) -> tuple[int, int]:
         """``(members per node, nodes)`` of the groups on `axes` (the fullest node, the first group)."""
         if axes not in self._spread:
-            nodes = [d // self.cluster.devices_per_node for d in self.mesh.groups(axes)[0]]
-            self._spread[axes] = max(nodes.count(node) for node in set(nodes)), len(set(nodes))
+            nodes = [device // self.cluster.devices_per_node for device in self._first_group(axes)]
+            self._spread[axes] = max(Counter(nodes).values()), len(set(nodes))
         return self._spread[axes]
+
+    def _first_group(self, axes: tuple[AxisRef, ...]) -> list[int]:
+        """The devices whose coordinates are 0 on everything but `axes`."""
+        group, names = [0], [name for name, _ in self.mesh.axes]
+        for axis in axes:
+            minor = math.prod(size for _, size in self.mesh.axes[names.index(axis.name) + 1 :])
+            stride = minor * (self.mesh.sizes[axis.name] // (axis.pre * axis.size))
+            group = [device + i * stride for device in group for i in range(axis.size)]
+        return group
 
     def step_time(self, step: Step, shape: Sequence[int], itemsize: int) -> float:
         """Time of one step on a tensor of global `shape`."""
@@ -130,43 +144,42 @@ class Communication:
             self._steps[key] = self._all_steps(small, sources, targets)
         steps, scale = self._steps[key], math.prod(units) * itemsize
         times = np.array([self.share(kind, g, k, size * scale, bucket) for kind, g, k, size in steps.moves])
-        rows, columns = steps.shape
-        table = np.bincount(
-            steps.pair, weights=times[steps.move] if len(times) else None, minlength=rows * columns
-        )
-        table = table.astype(np.float64)
-        table[steps.barred] = math.inf
-        return table.reshape(rows, columns)
+        total = np.bincount(
+            steps.owner, weights=times[steps.move] if len(times) else None, minlength=len(steps.barred)
+        ).astype(np.float64)
+        total[steps.barred] = math.inf
+        return total[steps.which]
 
     def _all_steps(self, shape: tuple[int, ...], a: Sequence[Layout], b: Sequence[Layout]) -> _Steps:
+        pairs = self._catalogue.pairs(shape, a, b)
         moves: dict[Move, int] = {}
-        pair, move, barred = [], [], []
-        for i, source in enumerate(a):
-            for j, target in enumerate(b):
-                found = self._reshard(shape, source, target)
-                at = i * len(b) + j
-                if found is None:
-                    barred.append(at)
-                    continue
-                for one in found:
-                    pair.append(at)
-                    move.append(moves.setdefault(one, len(moves)))
-        arrays = (np.array(x, dtype=np.int64) for x in (pair, move, barred))
-        return _Steps((len(a), len(b)), tuple(moves), *arrays)
+        owner, move, barred = [], [], []
+        for at, (question, scale) in enumerate(zip(pairs.questions, pairs.scale, strict=True)):
+            found = self._asked(question)
+            barred.append(found is None)
+            for kind, g, k, size in found or ():
+                owner.append(at)
+                move.append(moves.setdefault((kind, g, k, size * scale), len(moves)))
+        owners, which = (np.array(x, dtype=np.int64) for x in (owner, move))
+        return _Steps(pairs.which, tuple(moves), owners, which, np.array(barred, dtype=bool))
 
     def _reshard(self, shape: tuple[int, ...], a: Layout, b: Layout) -> tuple[Move, ...] | None:
         """The steps from `a` to `b` at item size 1, None when nothing leads there."""
-        if a == b:
-            return ()
-        if b.partial and not set(b.partial) <= set(a.partial):
-            return None
-        key, scale = _canonical(shape, a, b)
-        moves = self._moves.get(key)
-        if moves is None:
-            small, a, b = key
-            moves = tuple(self._move(step, small) for step in reshard_steps(small, a, b, self.mesh))
-            self._moves[key] = moves
-        return tuple((kind, g, k, size * scale) for kind, g, k, size in moves)
+        question, scale = question_of(shape, a, b)
+        moves = self._asked(question)
+        return None if moves is None else tuple((kind, g, k, size * scale) for kind, g, k, size in moves)
+
+    def _asked(self, question: Question) -> tuple[Move, ...] | None:
+        """The steps that answer a question, None when nothing leads there."""
+        if question not in self._moves:
+            shape, a, b = question.shape, question.before, question.after
+            leads = not b.partial or set(b.partial) <= set(a.partial)
+            self._moves[question] = (
+                tuple(self._move(step, shape) for step in reshard_steps(shape, a, b, self.mesh))
+                if leads
+                else None
+            )
+        return self._moves[question]
 
     def time(self, kind: str, g: int, k: int, size: float) -> float:
         """Time of a collective on groups of `g` members on each of `k` nodes; `size`: bytes of the local operand."""
@@ -199,40 +212,4 @@ def _shrink(layout: Layout, units: Sequence[int]) -> Layout:
             for digits, unit in zip(layout.dims, units, strict=True)
         ),
         layout.partial,
-    )
-
-
-def _canonical(
-    shape: Sequence[int], a: Layout, b: Layout
-) -> tuple[tuple[tuple[int, ...], Layout, Layout], int]:
-    """The smallest tensor that is resharded in the same way, and how many elements stand for one of its own.
-
-    A dimension no digit cuts only makes every piece larger, and so does a common divisor of a dimension's
-    extent, periods and chunks.
-    """
-    dims: list[tuple[int, tuple[Digit, ...], tuple[Digit, ...]]] = []
-    scale = 1
-    for extent, xs, ys in zip(shape, a.dims, b.dims, strict=True):
-        if not xs and not ys:
-            scale *= extent
-            continue
-        unit = extent
-        for axis, period in (*xs, *ys):
-            unit = math.gcd(unit, period // axis.size)
-        scale *= unit
-        dims.append(
-            (
-                extent // unit,
-                tuple(Digit(axis, period // unit) for axis, period in xs),
-                tuple(Digit(axis, period // unit) for axis, period in ys),
-            )
-        )
-    dims.sort()
-    return (
-        (
-            tuple(d[0] for d in dims),
-            Layout(tuple(d[1] for d in dims), a.partial),
-            Layout(tuple(d[2] for d in dims), b.partial),
-        ),
-        scale,
     )
