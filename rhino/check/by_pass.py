@@ -137,9 +137,15 @@ class _Chain:
         self.placed: tuple[Reference, Mapping[str, Name]] | None = None
 
     def given(self, module: ModuleOp) -> list[np.ndarray]:
-        """The arguments of a module, in the types that they are known in."""
-        slots = signature.arguments(signature.main_of(module))
-        return [self.arrays[slot.name] for slot in slots]
+        """The arguments of a module, in the types that they are known in, with zeros where it holds padding."""
+        func = signature.main_of(module)
+        out = []
+        for slot, arg in zip(signature.arguments(func), func.args, strict=True):
+            array, held = self.arrays[slot.name], types.shape_of(arg)
+            if array.shape == slot.extent:
+                array = np.pad(array, [(0, n - e) for n, e in zip(held, array.shape, strict=True)])
+            out.append(array)
+        return out
 
     def widened(self, module: ModuleOp, widen: bool) -> list[PerRank]:
         """The arguments of a module for one device, in its types or with all floats in f64."""

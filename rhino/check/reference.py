@@ -85,8 +85,9 @@ class Expected:
     def pieces(self) -> list[np.ndarray]:
         """An array for every rank, such that together they hold the value.
 
-        Under a partial layout every element is whole on one of the group's ranks and as little as can be on the
-        others, so that no rank can do without the reduction.
+        Under a partial layout the pieces are such that no rank can do without the reduction: small integers and what is
+        left to the sum; for other reductions every element is whole on one of the group's ranks and as little as can be
+        on the others.
         """
         out: list[np.ndarray] = [np.empty(0)] * self.mesh.size
         for group, want in self._parts:
@@ -94,6 +95,11 @@ class Expected:
                 out[group[0]] = want
                 continue
             kind = self.layout.partial[0][1]
+            if kind == "sum" and want.dtype != np.bool_:
+                parts = _terms(want, len(group))
+                for rank, part in zip(group, parts, strict=True):
+                    out[rank] = part
+                continue
             little = _LEAST[kind](self.array) if self.array.size else 0
             turn = (np.arange(want.size) * 7 // 3 % len(group)).reshape(want.shape)
             for i, rank in enumerate(group):
@@ -105,6 +111,16 @@ class Expected:
         if self.mesh.size == 1:
             return self.name
         return f"{self.name} {LayoutAttr.of(self.layout, self.array.shape, self.mesh).data}".replace('"', "")
+
+
+def _terms(total: np.ndarray, count: int) -> list[np.ndarray]:
+    """Arrays that add up to a total, exactly where it is of integers; no two are alike."""
+    index = np.arange(total.size).reshape(total.shape)
+    parts = [((index * 5 + i * 3) % 7 - 2).astype(total.dtype) for i in range(1, count)]
+    rest = total
+    for part in parts:
+        rest = (rest - part).astype(total.dtype)
+    return [rest, *parts]
 
 
 @dataclass(frozen=True)
