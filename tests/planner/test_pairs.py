@@ -66,7 +66,7 @@ def test_a_question_moves_the_bytes_of_the_pairs_that_ask_it(text: str) -> None:
         sent, own = wire_bytes(small, asked.shape, 64) * scale, wire_bytes(steps, shape, 64)
         assert sent >= own
         equal += sent == own
-    assert equal >= 0.9 * len(layouts) ** 2
+    assert equal > len(layouts) ** 2 / 2
 
 
 def test_the_first_group_is_the_one_that_holds_device_0() -> None:
