@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rhino.cli.guard import guarded, usage
+from rhino.ir.errors import UsageError
 
 _STARTED = time.time()
 
@@ -133,7 +134,10 @@ def run_command(
 
 @app.command("check", epilog="Example: rhino check examples/gpt2.py --mesh dp=2,tp=4")
 def check_command(
-    program: Program,
+    program: Annotated[
+        str | None,
+        typer.Argument(help="A Python file that defines program(), or an .mlir file.", show_default=False),
+    ] = None,
     plan: PlanOption = "auto",
     mesh: MeshOption = None,
     nproc: Nproc = None,
@@ -146,6 +150,11 @@ def check_command(
         bool,
         typer.Option("--by-pass", help="Name the first pass, and op, that differ; write a minimised module."),
     ] = False,
+    fuzz: Annotated[
+        int | None,
+        typer.Option(help="Check so many random programs, layouts and meshes instead.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="What --fuzz draws from.")] = 0,
     out_dir: Annotated[str, typer.Option(help="Where what differs is written.")] = "rhino-check",
     json: Json = None,
 ) -> None:
@@ -153,8 +162,22 @@ def check_command(
     from rhino.cli.check import CheckOptions, check_program
     from rhino.cli.planning import Request
 
+    if fuzz is not None:
+        _fuzz(program, fuzz, seed, out_dir, json)
+        return
+    if program is None:
+        raise UsageError("there is no program", remedy="give PROGRAM, or --fuzz N for random ones")
     request = Request(cluster, nproc, mesh, plan, memory_limit)
     if not check_program(CheckOptions(program, request, mode, json, by_pass, out_dir)):
+        raise typer.Exit(1)
+
+
+def _fuzz(program: str | None, count: int, seed: int, out_dir: str, json: str | None) -> None:
+    from rhino.cli.fuzz import FuzzOptions, fuzz_programs
+
+    if program is not None:
+        raise UsageError("--fuzz draws its programs", remedy="leave out PROGRAM, or --fuzz")
+    if not fuzz_programs(FuzzOptions(count, seed, out_dir, json)):
         raise typer.Exit(1)
 
 
