@@ -74,6 +74,7 @@ def parallelize(
     pins: Mapping[str, str] | Sequence[str] = (),
     forbid: Sequence[str] = (),
     objective: str = "time",
+    pad: bool = True,
     timeout: timedelta = timedelta(minutes=5),
 ) -> Parallel:
     """Plan and build the distributed training step of a single-device model.
@@ -91,13 +92,16 @@ def parallelize(
         forbid: ``PATTERN:AXIS``, or a paradigm: ``data``, ``sequence``, ``tensor``, ``sharded-states``,
             ``strided``.
         objective: ``time``, or ``memory`` for the plan that needs least of it.
+        pad: whether extents that the mesh does not divide may be padded; nobody sees the padding.
 
     Raises:
         RhinoError: of the kinds that capturing and planning raise; RunError when ranks do not come together.
     """
     program = Program(model, loss, batch, optimizer)
     given = [f"{k}={v}" for k, v in pins.items()] if isinstance(pins, Mapping) else pins
-    request = Request(cluster, None, mesh, plan, memory_limit, tuple(given), tuple(forbid), objective)
+    request = Request(
+        cluster, None, mesh, plan, memory_limit, tuple(given), tuple(forbid), objective, pad=pad
+    )
     if not is_rank():
         planned, local = _build(program, request)
         return Parallel(_Simulated(local, values_of(model, seed=SEED)), planned, local)

@@ -71,6 +71,9 @@ def show(facts: Mapping[str, Any]) -> None:
         f"lower bound {seconds(facts['lower_bound_s'])}, gap {facts['gap']:.2%}, "
         f"found in {facts['search_s']:.1f} s"
     )
+    if facts["padding"]:
+        grown = ", ".join(pair.replace(":", " to ") for pair in facts["padding"].split(","))
+        console.print(f"padded so that the mesh divides them: {grown}")
     console.print(_parameters(facts))
     console.print(_collectives(facts))
     if facts["templates"]:

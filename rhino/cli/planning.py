@@ -40,6 +40,7 @@ class Request:
         pins, forbid: what the plan must keep to; see `rhino.planner.pins`.
         objective: ``time`` or ``memory``.
         level, folded, mesh_axes: how thoroughly to search; see `rhino.planner.effort`.
+        pad: whether extents that the mesh does not divide may be padded; see `rhino.planner.uneven`.
     """
 
     cluster: str | None = None
@@ -53,6 +54,7 @@ class Request:
     level: str = "O2"
     folded: bool = True
     mesh_axes: int = 3
+    pad: bool = True
 
     @property
     def effort(self) -> Effort:
@@ -85,6 +87,8 @@ class Request:
             raise UsageError(
                 "a plan file is taken as it is", remedy="leave out --pin, --forbid and --objective, or --plan"
             )
+        if self.file is not None and not self.pad:
+            raise UsageError("a plan file is taken as it is", remedy="leave out --no-pad, or --plan")
         Constraints.parse(self.pins, self.forbid)
         if self.effort != Effort() and self.file is not None:
             raise UsageError(
@@ -143,6 +147,7 @@ def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] 
         pins=request.pins,
         forbid=request.forbid,
         objective=request.objective,
+        pad=request.pad,
         effort=request.effort,
         progress=progress,
     )

@@ -69,6 +69,7 @@ class RunOptions:
             "--mesh": self.request.mesh is not None,
             "--plan": self.request.plan != "auto",
             "--memory-limit": self.request.memory_limit is not None,
+            "--no-pad": not self.request.pad,
             "--kernels": self.kernels != "torch",
         }
         return [name for name, is_given in given.items() if is_given]
@@ -175,7 +176,7 @@ def _for_world(request: Request, world: World) -> Request:
             f"--nproc is {request.nproc}, but {world.size} ranks were started",
             remedy="leave out --nproc under torchrun",
         )
-    return Request(None, world.size, request.mesh, request.plan, request.memory_limit)
+    return Request(None, world.size, request.mesh, request.plan, request.memory_limit, pad=request.pad)
 
 
 def _prepare(source: Source, request: Request, ranks: int) -> str:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FloatAttr, ModuleOp, StringAttr, f64
@@ -33,7 +33,7 @@ USABLE_MEMORY = 0.9
 
 #: Module attributes of a plan's text.
 PROGRAM, CLUSTER, COST, TEMPLATES = "rhino.program", "rhino.cluster", "rhino.cost", "rhino.templates"
-CONSTRAINTS, LIMIT = "rhino.constraints", "rhino.memory_limit"
+CONSTRAINTS, LIMIT, PADDING = "rhino.constraints", "rhino.memory_limit", "rhino.padding"
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,12 @@ class Plan:
         total = self.cost.step_time_s
         return max(0.0, (total - self.lower_bound_s) / total) if total else 0.0
 
+    @property
+    def padding(self) -> str:
+        """Which extents were grown, as the option of the pass `pad`: ``6:8``; empty when none was."""
+        found = self.module.attributes.get(PADDING)
+        return found.data if isinstance(found, StringAttr) else ""
+
     def text(self, debug: bool = False) -> str:
         """The plan as MLIR; byte for byte the same for the same program and cluster."""
         return print_module(self.module, debug=debug)
@@ -90,6 +96,7 @@ class Plan:
             "templates": dict(self.templates),
             "notes": dict(self.notes),
             "constraints": constraints(self.module),
+            "padding": self.padding,
             "program": self.program,
         }
 
@@ -100,7 +107,7 @@ def program_hash(module: ModuleOp) -> str:
 
 
 def parameters(module: ModuleOp) -> list[dict[str, Any]]:
-    """Name, global shape and layout of every parameter of a placed module."""
+    """Name, global shape (without padding) and layout of every parameter of a placed module."""
     func, mesh = signature.main_of(module), mesh_of(module)
     out = []
     for argument, slot, layout in zip(
@@ -109,7 +116,7 @@ def parameters(module: ModuleOp) -> list[dict[str, Any]]:
         if slot.role == "parameter" and layout is not None:
             shape = types.shape_of(argument)
             text = str(LayoutAttr.of(layout, shape, mesh).data)
-            out.append({"name": slot.name, "shape": list(shape), "layout": text})
+            out.append({"name": slot.name, "shape": list(slot.extent or shape), "layout": text})
     return out
 
 
@@ -155,6 +162,7 @@ def plan(
     pins: Sequence[str] = (),
     forbid: Sequence[str] = (),
     objective: str = "time",
+    pad: bool = True,
     effort: Effort | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
@@ -168,6 +176,7 @@ def plan(
         memory_limit: bytes per device; 90 % of the device's memory when None.
         pins, forbid: what the user insists on, as in `rhino.planner.pins`.
         objective: ``time``, or ``memory`` for the plan that needs least of it.
+        pad: whether extents that the mesh does not divide may be grown; see `rhino.planner.uneven`.
         effort: how thoroughly to search; the most when None.
         progress: told what is being worked on.
 
@@ -177,10 +186,7 @@ def plan(
     Warns (RhinoWarning) of every op that is worth dividing and that the mesh cannot divide.
     """
     from rhino.passes.inline_composites import inline_composites
-    from rhino.planner.graph import read
-    from rhino.planner.materialize import materialize
-    from rhino.planner.search import Found, Search, does_not_fit
-    from rhino.planner.whole import undivided
+    from rhino.planner.uneven import even, plan_padded
 
     began = time.perf_counter()
     insisted = Constraints.parse(pins, forbid)
@@ -191,13 +197,55 @@ def plan(
             f"mesh {mesh} has {mesh.size} devices, but cluster {cluster} has {cluster.size}",
             remedy=f"make the sizes multiply to {cluster.size}",
         )
-    program = program_hash(module)
-    placed = module.clone()
-    inline_composites(placed)
-    graph = read(placed)
+    name = program_hash(module)
+    whole = module.clone()
+    inline_composites(whole)
     limit = USABLE_MEMORY * cluster.hardware.memory_bytes if memory_limit is None else memory_limit
+    task = _Task(cluster, template, limit, insisted, objective, effort, progress or (lambda message: None))
+
+    def attempt(program: ModuleOp, mesh: Mesh | None, padding: str) -> tuple[Plan, list[str]]:
+        return _plan_as_it_is(program, mesh, padding, name, task)
+
+    if not pad or even(whole, mesh, cluster.size):
+        best, messages = attempt(whole, mesh, "")
+    else:
+        best, messages = _best(plan_padded(whole, attempt, cluster, mesh=mesh, template=template), objective)
+    for message in messages:
+        warnings.warn(message, RhinoWarning, stacklevel=2)
+    return replace(best, search_s=time.perf_counter() - began)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all plans of one program have in common; see `plan`."""
+
+    cluster: Cluster
+    template: str | None
+    limit: float
+    constraints: Constraints
+    objective: str
+    effort: Effort | None
+    progress: Callable[[str], None]
+
+
+def _plan_as_it_is(
+    placed: ModuleOp, mesh: Mesh | None, padding: str, name: str, task: _Task
+) -> tuple[Plan, list[str]]:
+    """The plan of a program without composites, which becomes the plan's, and the ops that its mesh cannot divide.
+
+    Args:
+        padding: how the program was grown.
+        name: hash of the program that users know.
+    """
+    from rhino.planner.graph import read
+    from rhino.planner.materialize import materialize
+    from rhino.planner.search import Found, Search, does_not_fit
+    from rhino.planner.whole import undivided
+
+    cluster, template, limit = task.cluster, task.template, task.limit
+    graph = read(placed)
     search = Search(
-        graph, cluster, limit, progress or (lambda message: None), insisted, objective, effort=effort
+        graph, cluster, limit, task.progress, task.constraints, task.objective, effort=task.effort
     )
     times: dict[str, float | None] = {}
     notes: dict[str, str] = {}
@@ -209,31 +257,52 @@ def plan(
     else:
         outcome = search.run(mesh)
         best, bound = outcome.best, outcome.lower_bound
-        for name, found in outcome.templates.items():
+        for each, found in outcome.templates.items():
             if isinstance(found, Found) and found.cost.peak_memory_bytes <= limit:
-                times[name] = found.cost.step_time_s
+                times[each] = found.cost.step_time_s
             else:
-                times[name] = None
-                notes[name] = found if isinstance(found, str) else does_not_fit(found, limit).message
-    for message in undivided(graph, search.options, best.mesh, cluster.hardware):
-        warnings.warn(message, RhinoWarning, stacklevel=2)
+                times[each] = None
+                notes[each] = found if isinstance(found, str) else does_not_fit(found, limit).message
+    messages = undivided(graph, search.options, best.mesh, cluster.hardware)
     materialize(placed, best.schedule, best.mesh)
     cost = evaluate_plan(placed, cluster)
     bound = min(bound, cost.step_time_s)
     kept = [StringAttr(str(one)) for one in search.constraints.all()]
     attributes: dict[str, Attribute] = {
-        PROGRAM: StringAttr(program),
+        PROGRAM: StringAttr(name),
         CLUSTER: StringAttr(str(cluster)),
         COST: _numbers({**describe(cost), "lower_bound_s": bound}),
         TEMPLATES: _numbers({k: v for k, v in times.items() if v is not None}),
         "rhino.origin": StringAttr(best.origin),
         LIMIT: FloatAttr(float(limit), f64),
         **({CONSTRAINTS: ArrayAttr(kept)} if kept else {}),
+        **({PADDING: StringAttr(padding)} if padding else {}),
     }
     placed.attributes.update(attributes)
     verify(placed)
-    seconds = time.perf_counter() - began
-    return Plan(placed, best.mesh, str(cluster), cost, bound, seconds, times, program, best.origin, notes)
+    return Plan(placed, best.mesh, str(cluster), cost, bound, 0.0, times, name, best.origin, notes), messages
+
+
+def _best(found: Sequence[tuple[Plan, list[str]]], objective: str) -> tuple[Plan, list[str]]:
+    """The best of several plans of one program, padded differently; templates and the bound are those of all."""
+    if len(found) == 1:
+        return found[0]
+    best, messages = min(
+        found,
+        key=lambda each: (
+            each[0].cost.peak_memory_bytes if objective == "memory" else each[0].cost.step_time_s
+        ),
+    )
+    times: dict[str, float | None] = {}
+    for plan, _ in found:
+        for name, time_s in plan.templates.items():
+            before = times.get(name)
+            times[name] = time_s if before is None or (time_s is not None and time_s < before) else before
+    bound = min(plan.lower_bound_s for plan, _ in found)
+    best.module.attributes[COST] = _numbers({**describe(best.cost), "lower_bound_s": bound})
+    best.module.attributes[TEMPLATES] = _numbers({k: v for k, v in times.items() if v is not None})
+    notes = {name: note for name, note in best.notes.items() if times[name] is None}
+    return replace(best, lower_bound_s=bound, templates=times, notes=notes), messages
 
 
 def load_plan(text: str, program: ModuleOp, *, name: str = "<plan>") -> Plan:

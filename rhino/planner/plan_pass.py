@@ -22,7 +22,7 @@ from rhino.planner.plan import plan
 class PlanPass(ModulePass):
     """Options: `cluster` (``2x8xH100``, or a number of local processes), `mesh` (searched if left out), `template`
     (``dp``, ``zero3``, ``megatron``; a search if left out), `memory` (bytes per device, 90 % of the
-    device's if left out).
+    device's if left out), `pad` (whether extents may be padded).
 
     Raises what `rhino.planner.plan` raises.
     """
@@ -32,6 +32,7 @@ class PlanPass(ModulePass):
     mesh: str | None = None
     template: str | None = None
     memory: float | None = None
+    pad: bool = True
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = plan(
@@ -40,6 +41,7 @@ class PlanPass(ModulePass):
             mesh=None if self.mesh is None else Mesh.parse(self.mesh),
             template=self.template,
             memory_limit=self.memory,
+            pad=self.pad,
         )
         placed = found.module
         op.attributes.update(placed.attributes)

@@ -13,7 +13,7 @@ from rhino.ir.layout import Layout
 from rhino.ir.reshard import Step, reshard_steps
 from rhino.runtime.collectives import Communicator
 from rhino.runtime.program import Port, RankProgram, compile_module
-from rhino.runtime.tensors import cut
+from rhino.runtime.tensors import piece_of
 from rhino.runtime.world import World
 
 #: Gives the whole value of a parameter or buffer by its name.
@@ -50,7 +50,7 @@ class Controller:
 
     def load(self, provide: Provider) -> None:
         """Take this rank's shard of every parameter and buffer from `provide`; optimizer state starts at
-        zero.
+        zero. What the program holds beyond the shapes that the model has is zero, too.
 
         `provide` is asked for one tensor after another, in the order of the arguments, so that it can make
         each when it is asked for it and keep none. Raises ProgramError when a shape or dtype differs from the
@@ -62,9 +62,7 @@ class Controller:
             elif port.slot.role in _KEPT:
                 whole = provide(port.slot.name)
                 _check(whole, port, ProgramError)
-                self._state[i] = cut(whole.detach(), port.layout, self.program.mesh, self.rank).to(
-                    self.device
-                )
+                self._state[i] = self._piece(whole, port)
 
     def step(self, batch: Mapping[str, torch.Tensor]) -> StepResult:
         """Run one step on a whole (global) batch, of which this rank takes its part.
@@ -96,6 +94,7 @@ class Controller:
         for i, port in enumerate(self.program.arguments):
             if port.slot.role in roles:
                 value = whole_value(self._state[i], port, self.program.communicator)
+                value = value[tuple(map(slice, port.true_shape))]
                 for name in (port.slot.name, *port.slot.tied):
                     out[name] = value
         return out
@@ -106,14 +105,19 @@ class Controller:
             raise UsageError(f"the batch lacks '{port.slot.name}': it has {given}")
         value = batch[port.slot.name]
         _check(value, port, UsageError)
-        return cut(value.detach(), port.layout, self.program.mesh, self.rank).to(self.device)
+        return self._piece(value, port)
+
+    def _piece(self, whole: torch.Tensor, port: Port) -> torch.Tensor:
+        """This rank's part of a tensor, and of the padding behind it."""
+        piece = piece_of(whole.detach(), port.shape, port.layout, self.program.mesh, self.rank)
+        return piece.to(self.device)
 
 
 def _check(value: torch.Tensor, port: Port, error: type[ProgramError] | type[UsageError]) -> None:
-    if tuple(value.shape) != port.shape or value.dtype != port.dtype:
+    if tuple(value.shape) != port.true_shape or value.dtype != port.dtype:
         raise error(
             f"'{port.slot.name}' is {value.dtype} {list(value.shape)}, "
-            f"but the program was made for {port.dtype} {list(port.shape)}",
+            f"but the program was made for {port.dtype} {list(port.true_shape)}",
             remedy="shapes and dtypes are fixed when a program is captured; use batches of one shape",
         )
 

@@ -32,7 +32,7 @@ class Port:
 
     Attributes:
         slot: its name and role.
-        shape: the global shape.
+        shape: the global shape, padding included.
         layout: where the pieces lie; replicated in a program for one device.
         dtype: element type.
     """
@@ -41,6 +41,11 @@ class Port:
     shape: tuple[int, ...]
     layout: Layout
     dtype: torch.dtype
+
+    @property
+    def true_shape(self) -> tuple[int, ...]:
+        """The global shape that users see."""
+        return self.slot.extent or self.shape
 
     @property
     def local_shape(self) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ml_dtypes
 import numpy as np
 import torch
@@ -92,3 +94,22 @@ def cut(tensor: torch.Tensor, layout: Layout, mesh: Mesh, device: int) -> torch.
             piece = tensor.reshape(shape).select(dim + 1, where)
             tensor = piece.reshape(*tensor.shape[:dim], extent // n, *tensor.shape[dim + 1 :])
     return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def piece_of(
+    tensor: torch.Tensor, shape: Sequence[int], layout: Layout, mesh: Mesh, device: int
+) -> torch.Tensor:
+    """The piece that `device` holds of a global tensor of `shape`, of which `tensor` is the beginning and the rest
+    is zero. Only the piece is made, not the whole; it shares no memory with `tensor`.
+    """
+    if tuple(tensor.shape) == tuple(shape):
+        return cut(tensor, layout, mesh, device)
+    out = tensor.new_zeros(layout.local_shape(shape))
+    for dim, (true, held) in enumerate(zip(tensor.shape, shape, strict=True)):
+        # Local elements keep the order of the global ones, so those that are no padding come first.
+        own = cut(torch.arange(held), Layout.make([layout.dims[dim]]), mesh, device)
+        own = own[own < true]
+        if len(own) < true:
+            tensor = tensor.index_select(dim, own.to(tensor.device))
+    out[tuple(map(slice, tensor.shape))] = tensor
+    return out

@@ -70,8 +70,11 @@ def test_meshes_that_do_not_fit(
 
 
 def test_a_batch_that_cannot_be_divided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, error = fails(capsys, "plan", tiny(tmp_path, batch=3), "--plan", "dp", "--nproc", "2")
-    assert code == 1 and "batch" in error and "3" in error
+    program = tiny(tmp_path, batch=3)
+    code, error = fails(capsys, "plan", program, "--plan", "dp", "--nproc", "2", "--no-pad")
+    assert code == 1 and "a batch of 3 cannot be divided over 2 devices" in error
+    code, error = fails(capsys, "plan", program, "--plan", "dp", "--nproc", "8")
+    assert code == 1 and "over 8 devices, and padding it to 8 would at least double the work" in error
 
 
 def test_a_plan_for_another_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,7 +169,11 @@ def test_a_plan_is_read_back_for_its_program_only() -> None:
 
 def test_a_batch_that_cannot_be_divided_and_a_mesh_that_does_not_fit() -> None:
     with pytest.raises(PlanError, match="batch of 6 cannot be divided over 4"):
-        plan(mlp(6, [8, 8]), Cluster.parse("4"), template="dp")
+        plan(mlp(6, [8, 8]), Cluster.parse("4"), template="dp", pad=False)
+    with pytest.raises(PlanError, match=r"batch of 3 .* over 8 devices, and padding it to 8 would"):
+        plan(mlp(3, [8, 8]), Cluster.parse("8"), template="dp")
+    with pytest.raises(PlanError, match="batch of 1 cannot be divided over 4"):
+        plan(mlp(1, [8, 8]), Cluster.parse("4"), template="dp")
     with pytest.raises(MeshError, match="3 devices"):
         plan(mlp(6, [8, 8]), Cluster.parse("4"), mesh=Mesh.parse("3"))
 
