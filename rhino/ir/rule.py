@@ -22,7 +22,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef
@@ -209,6 +209,13 @@ class Rule:
 
     def admits(self, operands: Sequence[Layout], results: Sequence[Layout]) -> str | None:
         """None when the op may run locally under these layouts, otherwise the reason why not."""
+        return _admits(self, tuple(operands), tuple(results))
+
+    def __hash__(self) -> int:
+        # Of what fixes the rest almost always; equality compares everything.
+        return hash((self.operands, self.results, tuple(self.sizes.values())))
+
+    def _admits(self, operands: Sequence[Layout], results: Sequence[Layout]) -> str | None:
         follow = self.forward(operands)
         if isinstance(follow, str):
             return follow
@@ -235,6 +242,12 @@ class Rule:
 
     def shape(self, dims: Dims) -> tuple[int, ...]:
         return tuple(math.prod(self.sizes[f] for f in dim) for dim in dims)
+
+
+@lru_cache(maxsize=1 << 14)
+def _admits(rule: Rule, operands: tuple[Layout, ...], results: tuple[Layout, ...]) -> str | None:
+    """`Rule.admits`, once for ops that are copies of each other."""
+    return rule._admits(operands, results)
 
 
 def factors(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
@@ -103,6 +104,8 @@ class Graph:
     arguments: list[Slot]
     results: list[Slot]
     returned: list[int]
+    memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What was worked out from the graph and is wanted again, by what it is."""
 
     def follows(self, value: int) -> bool:
         """Whether a value is made by an op that follows its users: it ties no two of them together."""

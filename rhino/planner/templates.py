@@ -45,7 +45,16 @@ class Reach:
 
 
 def reach(graph: Graph, seeds: Iterable[tuple[int, Mark]]) -> Reach:
-    """Follow digits of values through all ops that carry them, forward and backward."""
+    """Follow digits of values through all ops that carry them, forward and backward; remembered in the graph."""
+    seeds = tuple(seeds)
+    key = "reach", seeds
+    if key not in graph.memo:
+        graph.memo[key] = _reach(graph, seeds)
+    found: Reach = graph.memo[key]
+    return found
+
+
+def _reach(graph: Graph, seeds: Iterable[tuple[int, Mark]]) -> Reach:
     nodes: list[set[Cut]] = [set() for _ in graph.nodes]
     values: list[set[Mark]] = [set() for _ in graph.values]
     todo = list(seeds)
