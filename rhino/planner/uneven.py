@@ -9,8 +9,8 @@ cheaper plan wins. A program all of whose extents divide is planned once.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from rhino.planner.cluster import Cluster
 from rhino.planner.communication import Communication
 from rhino.planner.cost import least_time
 from rhino.planner.evaluate import work_of
-from rhino.planner.graph import kind_of
+from rhino.planner.graph import Kind, kind_of
 
 if TYPE_CHECKING:
     from rhino.planner.plan import Plan
@@ -134,7 +134,8 @@ def promising(placed: ModuleOp, cluster: Cluster, module: ModuleOp, growth: Grow
         return growth
     communication = Communication(cluster, mesh_of(placed))
     # What holds an extent (40 holds 10 heads of 4) may divide where the extent itself does not.
-    whole = {e: {n for n in _extents(module, {e: e}) if n % cluster.size} for e in growth}
+    whole = {e: {n for n in sizes if n % cluster.size} for e, sizes in _sizes(module).items()}
+    kinds: dict[Hashable, Kind] = {}
     total, together, lost = 0.0, 0.0, dict.fromkeys(growth, 0.0)
     for item in work_of(placed, communication).combined(communication).items:
         total += item.time
@@ -142,11 +143,11 @@ def promising(placed: ModuleOp, cluster: Cluster, module: ModuleOp, growth: Grow
         for op in sources:
             if not isinstance(op, Operation):
                 continue
-            sizes = _sizes_around(op)
-            at = [extent for extent in growth if not sizes.isdisjoint(whole[extent])]
+            seen = _sizes_around(op)
+            at = [extent for extent in growth if not seen.isdisjoint(whole[extent])]
             least = 0.0
             if isinstance(op, HloOp) and not item.communication:
-                least = least_time(cluster.hardware, kind_of(op, {}), cluster.size)
+                least = least_time(cluster.hardware, kind_of(op, kinds), cluster.size)
             more = max(0.0, item.time - least) / len(sources)
             together += more if at else 0.0
             for extent in at:
@@ -166,15 +167,12 @@ def _sizes_around(op: Operation) -> set[int]:
     return {n for each in around for value in (*each.operands, *each.results) for n in types.shape_of(value)}
 
 
-def _extents(module: ModuleOp, growth: Growth) -> frozenset[int]:
-    """What the extents of all dimensions that grow become: 48 for one that holds 10 heads of 4, if they grow to 12."""
-    classes, _ = classes_of(signature.main_of(module))
-    return frozenset(
-        types.shape_of(value)[d] // each.extent * growth[each.extent]
-        for each in classes
-        if each.extent in growth
-        for value, d in each.members
-    )
+def _sizes(module: ModuleOp) -> dict[int, set[int]]:
+    """For every extent that may grow the sizes of the dimensions that hold it: 10 and 40 for 10 heads of 4."""
+    out: dict[int, set[int]] = defaultdict(set)
+    for each in classes_of(signature.main_of(module))[0]:
+        out[each.extent].update(types.shape_of(value)[d] for value, d in each.members)
+    return out
 
 
 def _used(placed: ModuleOp, module: ModuleOp, growth: Growth) -> Growth:
@@ -186,7 +184,10 @@ def _used(placed: ModuleOp, module: ModuleOp, growth: Growth) -> Growth:
         for n, digits in zip(types.shape_of(value), layout.dims, strict=True)
         if digits
     }
-    return {old: new for old, new in growth.items() if not divided.isdisjoint(_extents(module, {old: new}))}
+    sizes = _sizes(module)
+    return {
+        old: new for old, new in growth.items() if not divided.isdisjoint(n // old * new for n in sizes[old])
+    }
 
 
 def _batch_growth(module: ModuleOp, devices: int, error: PlanError) -> Growth:

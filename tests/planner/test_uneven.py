@@ -69,18 +69,10 @@ def same(step: ModuleOp, found: Plan) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12, err_msg=slot.name)
 
 
-@pytest.mark.parametrize(
-    ("template", "mesh", "divided"),
-    [
-        ("dp", "dp=4", ("tokens", 0)),
-        ("dp", "a=2,b=2", ("tokens", 0)),
-        ("zero3", "dp=4", ("tokens", 0)),
-    ],
-)
-def test_a_language_model_of_which_little_divides(template: str, mesh: str, divided: tuple[str, int]) -> None:
+@pytest.mark.parametrize(("template", "mesh"), [("dp", "dp=4"), ("zero3", "a=2,b=2")])
+def test_a_language_model_of_which_little_divides(template: str, mesh: str) -> None:
     found = plan(GPT, FOUR, mesh=Mesh.parse(mesh), template=template)
-    name, dim = divided
-    assert found.padding and layouts(found)[name][dim]
+    assert "6:8" in found.padding.split(",") and layouts(found)["tokens"][0]
     same(GPT, found)
 
 
