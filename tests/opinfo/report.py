@@ -28,13 +28,14 @@ from samples import entries, samples  # noqa: E402
 #: Samples in one program.
 GROUP = 8
 #: Seconds that samples under way may take beyond an entry's limit, before the process is ended.
-GRACE = 120.0
+GRACE = 60.0
 
 
 def run_entry(name: str, limit: int | None, layouts: int, seconds: float = math.inf) -> dict[str, Any]:
     """What became of an entry: its kind, how many samples of each kind, and the first reason of each.
 
-    No further samples are begun after `seconds`; those left count as slow.
+    No further samples are begun after `seconds`; those left count as slow. An entry whose first samples are all
+    unsupported is left at that.
     """
     start = time.perf_counter()
     try:
@@ -47,7 +48,12 @@ def run_entry(name: str, limit: int | None, layouts: int, seconds: float = math.
             late = Outcome(SLOW, f"not reached in {seconds:g} s")
             found |= {s.index: late for s in calls[i:]}
             break
-        found |= outcomes(calls[i : i + GROUP], layouts)
+        group = outcomes(calls[i : i + GROUP], layouts)
+        found |= group
+        if i + GROUP < len(calls) and {o.kind for o in group.values()} == {UNSUPPORTED}:
+            why = next(iter(group.values())).reason
+            found |= {s.index: Outcome(UNSUPPORTED, why) for s in calls[i + GROUP :]}
+            break
     counts = Counter(o.kind for o in found.values())
     reasons: dict[str, str] = {}
     for index, outcome in sorted(found.items()):
@@ -108,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--part", default="1/1", help="N/M: the N-th of M parts")
     parser.add_argument("--only", default=".*", help="entries whose whole name matches this expression")
-    parser.add_argument("--samples", type=int, help="at most so many samples of an entry")
+    parser.add_argument("--samples", type=int, help="at most so many samples of an entry, spread over all")
     parser.add_argument("--layouts", type=int, default=LAYOUTS, help="random layouts of each program")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for an entry")
     parser.add_argument("--out", type=Path, help="JSON file of results; what it holds is not run again")

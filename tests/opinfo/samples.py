@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
 from rhino.frontend.program import Program
@@ -80,20 +80,25 @@ def widened(leaf: Any) -> Any:
 
 
 def samples(op: OpInfo, limit: int | None = None) -> list[Sample]:
-    """The first `limit` samples of an entry (all of them for None)."""
+    """`limit` samples of an entry, spread evenly over those that it has (all of them for None)."""
     torch.manual_seed(0)
-    out: list[Sample] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for i, s in enumerate(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)):
-            if limit is not None and i >= limit:
-                break
-            flat, tree = pytree.tree_flatten((s.input, tuple(s.args), dict(s.kwargs)))
-            tensors = {k: t for k, t in enumerate(flat) if isinstance(t, torch.Tensor)}
-            leaves = [widened(leaf) for leaf in flat]
-            grads = frozenset(k for k, t in tensors.items() if t.requires_grad)
-            out.append(Sample(op.name, i, op.op, tuple(leaves), tree, grads, s.output_process_fn_grad))
-    return out
+        # What a sample holds is taken before the next one is made: some entries make them from one tensor.
+        every = [
+            _sample(op, i, s)
+            for i, s in enumerate(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd))
+        ]
+    if limit is None or limit >= len(every):
+        return every
+    return [every[i * len(every) // limit] for i in range(limit)]
+
+
+def _sample(op: OpInfo, index: int, s: SampleInput) -> Sample:
+    flat, tree = pytree.tree_flatten((s.input, tuple(s.args), dict(s.kwargs)))
+    grads = frozenset(k for k, t in enumerate(flat) if isinstance(t, torch.Tensor) and t.requires_grad)
+    leaves = tuple(widened(leaf) for leaf in flat)
+    return Sample(op.name, index, op.op, leaves, tree, grads, s.output_process_fn_grad)
 
 
 class Calls(nn.Module):

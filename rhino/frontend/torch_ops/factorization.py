@@ -1,11 +1,12 @@
-"""Dense factorizations, unrolled: every step is elementwise arithmetic on whole matrices.
+"""Dense factorizations: LU as a loop, QR unrolled; every step is elementwise arithmetic on whole matrices.
 
-Written out for matrices of up to `LARGEST` rows, so that the graph stays small. Rows below a pivot are chosen by
-masks and never cut out; batch dimensions can be split. Real numbers only.
+What is unrolled is for matrices of up to `LARGEST` rows, so that the graph stays small. Rows below a pivot are chosen
+by masks and never cut out; batch dimensions can be split. Real numbers only.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -131,37 +132,23 @@ def diagonal_of(b: Builder, x: SSAValue) -> SSAValue:
 
 def substitute(b: Builder, a: SSAValue, y: SSAValue, upper: bool, unit: bool) -> SSAValue:
     """x of ``a x = y`` for a triangular `a`, of which only that triangle is read."""
-    n = types.shape_of(a)[-1]
-    check_size("the solution of a triangular system", n)
-    rows: list[SSAValue | None] = [None] * n
-    for k in range(n - 1, -1, -1) if upper else range(n):
-        x = row(b, y, k)
-        if not unit:
-            x = b.div(x, along(b, entry(b, a, k, k), x))
-        rows[k] = x
-        factors = column(b, a, k)
-        rest = where_count(b, factors, -1, "lt" if upper else "gt", k)
-        y = b.sub(y, outer(b, b.select(rest, factors, b.full_like(factors, 0)), x))
-    found = [r for r in rows if r is not None]
-    return stacked(b, found, -2) if found else y
+    return b.triangular_solve(a, y, lower=not upper, unit_diagonal=unit)
 
 
-def cholesky(b: Builder, a: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """The lower factor, and the number (i32) of the first pivot that is not positive, counted from one, or 0."""
+def pivots_of(b: Builder, a: SSAValue) -> SSAValue:
+    """The numbers ``[..., n]`` of which Cholesky's factorization takes roots, in order."""
     n = types.shape_of(a)[-1]
     check_real("cholesky", a)
-    check_size("the Cholesky factor", n)
-    columns, pivots = [], []
+    check_size("the state of a Cholesky factorization", n)
+    pivots = []
     for k in range(n):
         pivot = entry(b, a, k, k)
         pivots.append(pivot)
         whole = column(b, a, k)
         values = b.div(whole, along(b, b.sqrt(pivot), whole))
         values = b.select(where_count(b, values, -1, "ge", k), values, b.full_like(values, 0))
-        columns.append(values)
         a = b.sub(a, outer(b, values, values))
-    found = stacked(b, pivots, -1)
-    return stacked(b, columns, -1), first_failure(b, b.compare(found, b.full_like(found, 0), "gt"))
+    return stacked(b, pivots, -1)
 
 
 def first_failure(b: Builder, good: SSAValue) -> SSAValue:
@@ -192,47 +179,71 @@ class Lu:
 
 
 def lu(b: Builder, a: SSAValue, pivot: bool = True) -> Lu:
-    """Gaussian elimination with partial pivoting, as LAPACK's getrf orders it."""
-    shape = types.shape_of(a)
-    *batch, m, n = shape
+    """Gaussian elimination with partial pivoting, as LAPACK's getrf orders it: a loop over the pivots."""
+    *batch, m, n = types.shape_of(a)
+    steps = min(m, n)
     check_real("the LU factorization", a)
-    check_size("the LU factorization", m, n)
-    element = types.element_of(a)
     order = b.iota(types.tensor([*batch, m], types.I64), len(batch))
-    parity = b.full(batch, element, 1)
-    pivots = []
-    for k in range(min(m, n)):
-        at = b.full(batch, types.I64, k)
+    parity = b.full(batch, types.element_of(a), 1)
+    pivots = b.full([*batch, steps], types.I64, 0)
+
+    def more(b: Builder, k: SSAValue, *_: SSAValue) -> list[SSAValue]:
+        return [b.compare(k, b.full_like(k, steps), "lt")]
+
+    def turn(
+        b: Builder, k: SSAValue, a: SSAValue, order: SSAValue, parity: SSAValue, pivots: SSAValue
+    ) -> list[SSAValue]:
+        at = b.broadcast_in_dim(k, batch, [])
         if pivot:
-            size = b.abs(b.stop_gradient(column(b, a, k)))
-            below = where_count(b, size, -1, "ge", k)
-            at = b.argmax(b.select(below, size, b.full_like(size, -1)), len(batch))
+            size = b.abs(b.stop_gradient(_cut_at(b, a, -1, k)))
+            size = b.select(_where_at(b, size, -1, "ge", k), size, b.full_like(size, -1))
+            at = b.argmax(size, len(batch))
             swap = _exchange(b, order, k, at)
-            a = b.take_along(a, b.broadcast_in_dim(swap, [*batch, m, n], list(range(len(batch) + 1))), -2)
-            order = b.take_along(order, swap, -1)
-            same = b.compare(at, b.full_like(at, k), "eq")
+            rows = b.broadcast_in_dim(swap, [*batch, m, n], list(range(len(batch) + 1)))
+            a, order = b.take_along(a, rows, -2), b.take_along(order, swap, -1)
+            same = b.compare(at, b.broadcast_in_dim(k, batch, []), "eq")
             parity = b.select(same, parity, b.negate(parity))
-        pivots.append(b.add(at, b.full_like(at, 1)))
-        head, values = entry(b, a, k, k), column(b, a, k)
+        found = along(b, b.add(at, b.full_like(at, 1)), pivots)
+        pivots = b.select(_where_at(b, pivots, -1, "eq", k), found, pivots)
+        values, right = _cut_at(b, a, -1, k), _cut_at(b, a, -2, k)
+        head = _cut_at(b, right, -1, k)
         head = b.select(b.compare(head, b.full_like(head, 0), "eq"), b.full_like(head, 1), head)
-        below = where_count(b, values, -1, "gt", k)
+        below = _where_at(b, values, -1, "gt", k)
         factors = b.select(below, b.div(values, along(b, head, values)), b.full_like(values, 0))
-        right = row(b, a, k)
-        right = b.select(where_count(b, right, -1, "gt", k), right, b.full_like(right, 0))
+        right = b.select(_where_at(b, right, -1, "gt", k), right, b.full_like(right, 0))
         a = b.sub(a, outer(b, factors, right))
-        here = b.and_(where_count(b, a, -1, "eq", k), where_count(b, a, -2, "gt", k))
+        here = b.and_(_where_at(b, a, -1, "eq", k), _where_at(b, a, -2, "gt", k))
         a = b.select(here, along(b, factors, a), a)
-    found = stacked(b, pivots, -1) if pivots else b.full([*batch, 0], types.I64, 0)
-    return Lu(a, b.convert(found, types.I32), order, parity)
+        return [b.add(k, b.full_like(k, 1)), a, order, parity, pivots]
+
+    if steps:
+        start = b.full([], types.I64, 0)
+        _, a, order, parity, pivots = b.while_([start, a, order, parity, pivots], [], more, turn)
+    return Lu(a, b.convert(pivots, types.I32), order, parity)
 
 
-def _exchange(b: Builder, order: SSAValue, k: int, at: SSAValue) -> SSAValue:
-    """Positions with k and `at` exchanged."""
+def _cut_at(b: Builder, x: SSAValue, dim: int, k: SSAValue) -> SSAValue:
+    """`x` at position k, an i64 scalar, of a dimension, which is removed."""
+    sizes = list(types.shape_of(x))
+    dim = dim % len(sizes)
+    zero = b.full_like(k, 0)
+    starts = [k if d == dim else zero for d in range(len(sizes))]
+    part = b.dynamic_slice(x, starts, [1 if d == dim else n for d, n in enumerate(sizes)])
+    return b.reshape(part, [n for d, n in enumerate(sizes) if d != dim])
+
+
+def _where_at(b: Builder, x: SSAValue, dim: int, direction: str, k: SSAValue) -> SSAValue:
+    """Where the position along a dimension is at, above, below (...) k, an i64 scalar."""
+    at = counter(b, x, dim)
+    return b.compare(at, b.broadcast_in_dim(k, list(types.shape_of(x)), []), direction)
+
+
+def _exchange(b: Builder, order: SSAValue, k: SSAValue, at: SSAValue) -> SSAValue:
+    """Positions with k, an i64 scalar, and `at` exchanged."""
     count = counter(b, order, -1)
-    other = along(b, at, count)
-    is_other = b.compare(count, other, "eq")
-    swap = b.select(is_other, b.full_like(count, k), count)
-    return b.select(b.compare(count, b.full_like(count, k), "eq"), other, swap)
+    here, other = b.broadcast_in_dim(k, list(types.shape_of(order)), []), along(b, at, count)
+    swap = b.select(b.compare(count, other, "eq"), here, count)
+    return b.select(b.compare(count, here, "eq"), other, swap)
 
 
 def order_of(b: Builder, pivots: SSAValue, m: int) -> SSAValue:
@@ -240,9 +251,10 @@ def order_of(b: Builder, pivots: SSAValue, m: int) -> SSAValue:
     *batch, k = types.shape_of(pivots)
     order = b.iota(types.tensor([*batch, m], types.I64), len(batch))
     pivots = b.convert(pivots, types.I64)
-    for step in range(k):
+    for step in range(k if math.prod(batch) else 0):
         at = _cut(b, pivots, len(batch), step)
-        order = b.take_along(order, _exchange(b, order, step, b.sub(at, b.full_like(at, 1))), -1)
+        here = b.full([], types.I64, step)
+        order = b.take_along(order, _exchange(b, order, here, b.sub(at, b.full_like(at, 1))), -1)
     return order
 
 

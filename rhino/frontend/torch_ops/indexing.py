@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,8 @@ def index_select(c: OpContext, x: SSAValue, dim: int, index: SSAValue) -> SSAVal
 def gather(c: OpContext, x: SSAValue, dim: int, index: SSAValue, *, sparse_grad: bool = False) -> SSAValue:
     if not types.shape_of(x):
         return c.broadcast(x, c.shape)
+    if math.prod(c.shape) == 0:  # torch lets the shapes of such an index differ from the rest
+        return c.b.full(list(c.shape), c.element, 0)
     return c.b.take_along(x, index, axis(dim, len(c.shape)))
 
 

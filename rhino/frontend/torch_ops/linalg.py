@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import torch
 from xdsl.ir import SSAValue
@@ -34,8 +35,19 @@ def cholesky_ex(
 ) -> list[SSAValue]:
     if _empty(a):
         return [a, _info(c, a)]
-    factor, info = f.cholesky(c.b, _symmetric(c, a, upper))
+    whole = _symmetric(c, a, upper)
+    info = _info(c, a)
+    if _reads_info(c, 1):
+        pivots = f.pivots_of(c.b, c.b.stop_gradient(whole))
+        info = f.first_failure(c.b, c.b.compare(pivots, c.full(0, pivots), "gt"))
+    factor = c.b.cholesky(whole)
     return [f.flipped(c.b, factor) if upper else factor, info]
+
+
+def _reads_info(c: OpContext, k: int) -> bool:
+    """Whether the program does more with result `k`, LAPACK's state, than to raise an error about it."""
+    parts = [u for u in c.node.users if u.target is operator.getitem and u.args[1] == k]
+    return any("_linalg_check_errors" not in str(user.target) for part in parts for user in part.users)
 
 
 def cholesky(c: OpContext, a: SSAValue, upper: bool = False) -> SSAValue:
@@ -43,10 +55,23 @@ def cholesky(c: OpContext, a: SSAValue, upper: bool = False) -> SSAValue:
 
 
 def _solve_with_factor(c: OpContext, y: SSAValue, factor: SSAValue, upper: bool) -> SSAValue:
-    """x of ``L L^T x = y``."""
-    low = f.flipped(c.b, factor) if upper else factor
-    half = f.substitute(c.b, low, y, upper=False, unit=False)
-    return f.substitute(c.b, f.flipped(c.b, low), half, upper=True, unit=False)
+    """x of ``L L^T x = y``.
+
+    Values come from the triangle alone. The gradient is torch's, that of L L^T for any square L: the solution is
+    linear in the residual of what it was found to be.
+    """
+    b = c.b
+    low = f.flipped(b, factor) if upper else factor
+    read = b.stop_gradient(f.triangle(b, low, upper=False))
+    whole = b.add(read, b.sub(low, b.stop_gradient(low)))
+
+    def solved(y: SSAValue) -> SSAValue:
+        half = f.substitute(b, read, y, upper=False, unit=False)
+        return b.triangular_solve(read, half, lower=True, transpose_a="TRANSPOSE")
+
+    found = b.stop_gradient(solved(b.stop_gradient(y)))
+    rest = b.sub(y, f.product(b, whole, f.product(b, f.flipped(b, whole), found)))
+    return b.add(found, solved(b.sub(rest, b.stop_gradient(rest))))
 
 
 def cholesky_solve(c: OpContext, y: SSAValue, factor: SSAValue, upper: bool = False) -> SSAValue:
@@ -214,6 +239,8 @@ def lu_solve(
     c: OpContext, packed: SSAValue, pivots: SSAValue, y: SSAValue, *, left: bool = True, adjoint: bool = False
 ) -> SSAValue:
     b = c.b
+    if math.prod(c.shape) == 0:
+        return b.full(list(c.shape), c.element, 0)
     if not left:  # x a = y is a^T x^T = y^T
         y, adjoint = f.flipped(b, y), not adjoint
     order = f.order_of(b, pivots, types.shape_of(packed)[-2])

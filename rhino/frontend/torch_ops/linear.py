@@ -45,7 +45,7 @@ class _Term:
 def einsum(c: OpContext, equation: str, tensors: Sequence[SSAValue], path: object = None) -> SSAValue:
     """Contract from left to right; every pair is one dot_general."""
     inputs, output = _parse(c, equation, [len(types.shape_of(t)) for t in tensors])
-    terms = [_Term(t, letters) for t, letters in zip(tensors, inputs, strict=True)]
+    terms = [_diagonal(c, _Term(t, letters)) for t, letters in zip(tensors, inputs, strict=True)]
     result = _reduced(c, terms[0], set(output).union(*(t.letters for t in terms[1:])))
     for i, term in enumerate(terms[1:], 1):
         needed = set(output).union(*(t.letters for t in terms[i + 1 :]))
@@ -72,13 +72,18 @@ def _parse(c: OpContext, equation: str, ranks: Sequence[int]) -> tuple[list[str]
     else:
         once = sorted({x for x in left if x.isalpha() and left.count(x) == 1})
         output = dots + "".join(once)
-    for letters in [*inputs, output]:
-        if len(set(letters)) != len(letters):
-            raise c.unsupported(
-                f"'{equation}' repeats an index within one operand",
-                remedy="take the diagonal before the einsum",
-            )
     return inputs, output
+
+
+def _diagonal(c: OpContext, term: _Term) -> _Term:
+    """The elements at which the dimensions of a letter that occurs again have the same position."""
+    b, value, letters = c.b, term.value, term.letters
+    while (again := next((d for d, v in enumerate(letters) if letters.index(v) < d), None)) is not None:
+        kind = types.tensor(types.shape_of(value), types.I64)
+        here = b.compare(b.iota(kind, letters.index(letters[again])), b.iota(kind, again), "eq")
+        value = b.reduce(b.select(here, value, b.full_like(value, 0)), [again], "sum")
+        letters = letters[:again] + letters[again + 1 :]
+    return _Term(value, letters)
 
 
 def _reduced(c: OpContext, term: _Term, needed: set[str]) -> _Term:

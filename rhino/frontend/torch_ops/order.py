@@ -235,7 +235,7 @@ def histogram(
     elif math.prod(types.shape_of(x)):
         low, high = b.reduce(x, [0], "min"), b.reduce(x, [0], "max")
     else:
-        low = high = b.full([], types.element_of(x), 0.0)
+        low, high = (b.full([], types.element_of(x), float(v)) for v in (0, 1))
     bounds = _apart(b, low, high, 0.5)
     at = _counts(c, x, bins, lambda _: bounds)
     low, high = (b.broadcast_in_dim(v, [bins + 1], []) for v in bounds)
