@@ -171,3 +171,11 @@ def test_on_the_command_line(source: Source, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(SystemExit) as done:
         main(["check", *given, "--mode", "float32"])
     assert done.value.code == 2
+
+
+def test_a_plan_file(source: Source, tmp_path: Path) -> None:
+    step = step_of(forward_of(source), source.optimizer)
+    path = tmp_path / "plan.mlir"
+    path.write_text(make_plan(step, REQUEST).text())
+    report = check_source_by_pass(source, Request(plan=str(path)), folder=str(tmp_path))
+    assert report.equal and report.mesh == "dp=2,tp=2" and report.passes[-1].values > 50

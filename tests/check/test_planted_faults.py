@@ -45,28 +45,35 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 
 def plant(kind: str, base: Base, choices: Seeded, taken: set[tuple[str, str]]) -> Mutant | None:
     """A copy of the program with a fault at a random site that was not taken before, if there is one."""
-    mutant = base.local.clone()
-    for op in choices.order(signature.main_of(mutant).body.block.ops):
-        altered = PLANT[kind](op, base.mesh, choices)  # None leaves the program as it was
-        if altered is None:
-            continue
-        text = print_module(mutant)
-        if (base.name, text) not in taken:
-            taken.add((base.name, text))
-            return base, mutant, list(altered)
+    for _ in range(20):
         mutant = base.local.clone()
-        return plant(kind, base, choices, taken) if choices.integer(0, 20) else None
+        ops = choices.order(signature.main_of(mutant).body.block.ops)
+        # Where a fault cannot be planted, the program stays as it was.
+        altered = next(
+            (found for op in ops if (found := PLANT[kind](op, base.mesh, choices)) is not None), None
+        )
+        if altered is None:
+            return None
+        key = base.name, print_module(mutant)
+        if key not in taken:
+            taken.add(key)
+            return base, mutant, list(altered)
     return None
 
 
 def faults(kind: str, bases: Iterator[Base], count: int) -> Iterator[Mutant]:
     """So many different programs with a fault of one kind."""
     taken: set[tuple[str, str]] = set()
+    spent: set[str] = set()
     for number, base in enumerate(bases):
+        if base.name in spent:
+            continue
         found = plant(kind, base, Seeded(f"{kind} {number}"), taken)
-        if found is not None:
-            yield found
-            count -= 1
+        if found is None:
+            spent.add(base.name)
+            continue
+        yield found
+        count -= 1
         if count == 0:
             return
 

@@ -1,132 +1,34 @@
-"""Random legal placements: whatever a rule allows, strided digits, sub-axes and partial flows included."""
+"""The checker's random placements as hypothesis strategies."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
-from random_ops import divisors
-from random_programs import Program
-from xdsl.ir import Operation, SSAValue
+from random_programs import Drawn
 
-from rhino.dialects import signature
-from rhino.ir import types
-from rhino.ir.layout import Digit, Layout
+from rhino.check.random_layouts import Placed, random_layout, random_placement, random_splits
+from rhino.check.random_ops import Program
+from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
-from rhino.ir.rule import REDUCTIONS, Placement, Rule, Split
+from rhino.ir.rule import Rule, Split
 
-
-@dataclass(frozen=True)
-class Placed:
-    """What `place` takes, for the ops in program order."""
-
-    mesh: Mesh
-    placements: tuple[Placement, ...]
-    arguments: tuple[Layout, ...]
-    results: tuple[Layout, ...]
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(f"a placement on {self.mesh}")
-
-    def of(self, ops: Sequence[Operation]) -> dict[Operation, Placement]:
-        return dict(zip(ops, self.placements, strict=True))
-
-
-def periods(extent: int, digits: Sequence[Digit], atom: AxisRef) -> list[int]:
-    """All periods with which `atom` can take one more digit of a dimension (or factor)."""
-    return [
-        p
-        for p in divisors(extent)
-        if p % atom.size == 0 and Layout.make([[*digits, Digit(atom, p)]]).error([extent]) is None
-    ]
+__all__ = ["Placed", "layouts", "placed", "splits"]
 
 
 @st.composite
 def layouts(draw: Callable, shape: Sequence[int], mesh: Mesh, partial: Sequence[str] = ()) -> Layout:
     """Well-formed layouts of a tensor; partial with one of the kinds given, or not at all."""
-    dims: list[list[Digit]] = [[] for _ in shape]
-    parts = []
-    kind = draw(st.sampled_from(partial)) if partial else None
-    for atom in mesh.atoms:
-        what = draw(st.integers(0, 3))
-        options = [(d, p) for d, e in enumerate(shape) for p in periods(e, dims[d], atom)]
-        if what and options:
-            dim, period = draw(st.sampled_from(options[::-1]))
-            dims[dim].append(Digit(atom, period))
-        elif what == 0 and kind is not None:
-            parts.append((atom, kind))
-    return Layout.make(dims, parts)
+    return random_layout(Drawn(draw), shape, mesh, partial)
 
 
 @st.composite
 def splits(draw: Callable, rule: Rule, atoms: Sequence[AxisRef]) -> list[Split]:
     """Splits of a rule's factors by some of the atoms, under which all layouts are well-formed."""
-    out: list[Split] = []
-    if not rule.factors:
-        return out
-    # Often only reduced factors, so that there are partial results to speak of.
-    reduced = [f for f in rule.factors if rule.kind(f) in REDUCTIONS]
-    factors = [None, *(reduced if reduced and draw(st.booleans()) else rule.factors)]
-    for atom in draw(st.permutations(atoms)):
-        factor = draw(st.sampled_from(factors))
-        if factor is None:
-            continue
-        taken = [Digit(s.axis, s.period) for s in out if s.factor == factor]
-        options = periods(rule.sizes[factor], taken, atom)
-        if options:
-            out.append(Split(atom, factor, draw(st.sampled_from(options[::-1]))))
-    return out
-
-
-def carry(
-    draw: Callable, op: Operation, rule: Rule, base: Placement, have: Mapping[SSAValue, Layout]
-) -> Placement:
-    """`base`, with some of the operands' partial axes going through the op where its rule admits that."""
-    for atom in dict.fromkeys(a for v in op.operands for a, _ in have[v].partial):
-        kinds = [have[v].find(atom) for v in op.operands]
-        kind = next(k for k in kinds if isinstance(k, str))
-        who = [i for i, k in enumerate(kinds) if k == kind]
-        groups = [g for n in range(len(who), 0, -1) for g in itertools.combinations(who, n)]
-        group = draw(st.sampled_from([*groups, groups[0], groups[0], ()]))
-        operands = list(base.operands)
-        if not group or any(layout.find(atom) is not None for layout in (*operands, *base.results)):
-            continue
-        for i in group:
-            operands[i] = operands[i].with_partial(atom, kind)
-        trial = Placement(tuple(operands), tuple(r.with_partial(atom, kind) for r in base.results))
-        if rule.admits(trial.operands, trial.results) is None:
-            base = trial
-    return base
+    return random_splits(Drawn(draw), rule, atoms)
 
 
 @st.composite
 def placed(draw: Callable, program: Program, mesh: Mesh) -> Placed:
     """A random legal placement of a whole program."""
-    func = signature.main_of(program.module)
-    ret = signature.return_of(func)
-    have: dict[SSAValue, Layout] = {}
-    for arg in func.args:
-        kinds = ("sum", "max") if types.element_of(arg) != types.I1 and draw(st.integers(0, 4)) == 4 else ()
-        have[arg] = draw(layouts(types.shape_of(arg), mesh, kinds))
-    arguments = tuple(have.values())
-    placements = []
-    for op in func.body.block.ops:
-        if op is ret:
-            break
-        rule = op.rule()
-        # An atom over which an operand is partial can go through the op only if it splits nothing there.
-        flowing = {a for v in op.operands for a, _ in have[v].partial}
-        atoms = [a for a in mesh.atoms if a not in flowing or draw(st.integers(0, 3)) == 3]
-        placement = carry(draw, op, rule, rule.place(draw(splits(rule, atoms))), have)
-        placements.append(placement)
-        have.update(zip(op.results, placement.results, strict=True))
-    results = []
-    for value in ret.operands:
-        if draw(st.integers(0, 2)):
-            results.append(draw(layouts(types.shape_of(value), mesh)))
-        else:
-            results.append(have[value])
-    return Placed(mesh, tuple(placements), arguments, tuple(results))
+    return random_placement(Drawn(draw), program, mesh)
