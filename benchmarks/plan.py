@@ -17,9 +17,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from results import record, table
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
@@ -43,20 +46,13 @@ class Clock:
         self._at = now
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all stages in this process. Raises RhinoError when there is no plan."""
-    clock = Clock()
+def training_program(options: argparse.Namespace, clock: Clock) -> tuple[ModuleOp, int]:
+    """The training step of the model, and its layers."""
     from models import configuration, program
 
-    from rhino.dialects import signature
     from rhino.frontend.capture import capture
-    from rhino.passes.fuse_collectives import fuse_collectives
-    from rhino.passes.spmd import spmd
+    from rhino.passes.recompute import recompute
     from rhino.passes.step import training_step
-    from rhino.planner import plan
-    from rhino.planner import search as _search  # noqa: F401  imported by `plan` when it is called
-    from rhino.planner.cluster import Cluster
-    from rhino.planner.effort import Effort
 
     clock.done("imports")
     config = configuration(options.model, options.layers, options.batch)
@@ -66,8 +62,23 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     clock.done("capture")
     assert source.optimizer is not None
     step = training_step(forward, source.optimizer)
+    if options.recompute:
+        recompute(step, options.recompute.split("+"))
     clock.done("differentiate")
+    return step, config.layers
 
+
+def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clock) -> dict[str, Any]:
+    """Search and partition in this process. Raises RhinoError when there is no plan."""
+    from rhino.dialects import signature
+    from rhino.passes.fuse_collectives import fuse_collectives
+    from rhino.passes.spmd import spmd
+    from rhino.planner import plan
+    from rhino.planner import search as _search  # noqa: F401  imported by `plan` when it is called
+    from rhino.planner.cluster import Cluster
+    from rhino.planner.effort import Effort
+
+    clock.done("imports")
     stages = Clock()
     doing: list[str] = ["read"]
 
@@ -88,7 +99,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     own = clock.stages.pop("imports")
     return {
         "model": options.model,
-        "layers": config.layers,
+        "layers": layers,
+        "recompute": options.recompute,
         "cluster": options.cluster,
         "level": options.level,
         "mesh_axes": options.mesh_axes,
@@ -175,6 +187,9 @@ def main() -> None:
     parser.add_argument("--level", default="O2", choices=("O1", "O2"))
     parser.add_argument("--layers", type=int, help="another depth than the model's")
     parser.add_argument("--batch", type=int, help="sequences in a step, over all devices")
+    parser.add_argument(
+        "--recompute", default="attention", help="composites made again for the backward pass"
+    )
     parser.add_argument("--no-fold", action="store_true", help="let every layer decide for itself")
     parser.add_argument("--json", help="write everything to this file")
     parser.add_argument("--verbose", action="store_true", help="tell what is searched")
@@ -190,7 +205,8 @@ def main() -> None:
     from rhino.ir.errors import RhinoError
 
     try:
-        found = measure(options)
+        clock = Clock()
+        found = measure(options, *training_program(options, clock), clock)
     except RhinoError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

@@ -31,6 +31,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "pad": _pass("rhino.passes.pad", "PadPass"),
     "place": _pass("rhino.passes.place", "PlacePass"),
     "propagate": _pass("rhino.passes.propagate", "PropagatePass"),
+    "recompute": _pass("rhino.passes.recompute", "RecomputePass"),
     "spmd": _pass("rhino.passes.spmd", "SpmdPass"),
     "widen-floats": _pass("rhino.passes.widen_floats", "WidenFloatsPass"),
 }
