@@ -59,6 +59,10 @@ Level = Annotated[
 Fold = Annotated[
     bool, typer.Option("--no-fold", help="Let equal layers decide apart. Takes time with every layer.")
 ]
+NoPad = Annotated[
+    bool,
+    typer.Option("--no-pad", help="Leave extents as they are, also where the mesh does not divide them."),
+]
 MeshAxes = Annotated[int, typer.Option(help="The most axes of the meshes that are searched, 1 to 3.")]
 
 
@@ -76,6 +80,7 @@ def plan_command(
     level: Level = "O2",
     no_fold: Fold = False,
     mesh_axes: MeshAxes = 3,
+    no_pad: NoPad = False,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Write the plan as MLIR text.", show_default=False)
     ] = None,
@@ -97,6 +102,7 @@ def plan_command(
         level,
         not no_fold,
         mesh_axes,
+        not no_pad,
     )
     plan_program(PlanOptions(program, request, output, json))
 
@@ -110,6 +116,7 @@ def run_command(
     plan: PlanOption = "auto",
     mesh: MeshOption = None,
     memory_limit: Memory = None,
+    no_pad: NoPad = False,
     reference: Annotated[
         bool, typer.Option("--reference", help="Run plain single-process PyTorch instead.")
     ] = False,
@@ -128,7 +135,7 @@ def run_command(
     from rhino.cli.planning import Request
     from rhino.cli.run import RunOptions, run
 
-    request = Request(None, nproc, mesh, plan, memory_limit)
+    request = Request(None, nproc, mesh, plan, memory_limit, pad=not no_pad)
     run(RunOptions(program, request, steps, reference, kernels, dtype, json, timeout, _STARTED), context.obj)
 
 
@@ -143,6 +150,7 @@ def check_command(
     nproc: Nproc = None,
     cluster: Cluster = None,
     memory_limit: Memory = None,
+    no_pad: NoPad = False,
     mode: Annotated[
         str, typer.Option(help="float64 (1e-10), float32 (1e-5), or integer (bit-exact, exact ops only).")
     ] = "float64",
@@ -167,7 +175,7 @@ def check_command(
         return
     if program is None:
         raise UsageError("there is no program", remedy="give PROGRAM, or --fuzz N for random ones")
-    request = Request(cluster, nproc, mesh, plan, memory_limit)
+    request = Request(cluster, nproc, mesh, plan, memory_limit, pad=not no_pad)
     if not check_program(CheckOptions(program, request, mode, json, by_pass, out_dir)):
         raise typer.Exit(1)
 
