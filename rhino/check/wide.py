@@ -7,7 +7,8 @@ that is widened later has those that a narrow type left: 1e-5 in float32 is off 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ WIDE: Mapping[torch.dtype, torch.dtype] = {
 def capture_wide(program: Program) -> ModuleOp:
     """Like `rhino.frontend.capture.capture`, with every float in f64 and every complex number in c128."""
     exported = export(program, ATEN)
+    constants = exported.program.constants
+    constants.update({name: _value(value) for name, value in constants.items()})
     for node in exported.program.graph.nodes:
         node.args = tree_map(_argument, node.args)
         node.kwargs = tree_map(_argument, node.kwargs)
@@ -40,13 +43,28 @@ def capture_wide(program: Program) -> ModuleOp:
     return import_exported(exported)
 
 
-class Wide(TorchDispatchMode):
-    """While active, every dtype argument of an op that names a narrower type names the widest of its kind."""
+@contextmanager
+def wide() -> Iterator[None]:
+    """While active, PyTorch's ops compute in float64 and complex128 where they name a narrower type or none."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Wide():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class _Wide(TorchDispatchMode):
+    """Every dtype argument that names a narrower type names the widest of its kind."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = {k: _argument(v) for k, v in (kwargs or {}).items()}
+        # torch.tensor(..., dtype=...) made its argument before any op ran.
+        if func is torch.ops.aten.lift_fresh.default:
+            args = (_value(args[0]),)
         return func(*map(_argument, args), **kwargs)
 
 

@@ -297,7 +297,7 @@ def compare_pytorch(source: Source, report: Report) -> None:
     report says so, and nothing is compared.
     """
     from rhino.check.torch_random import draws_of, feed
-    from rhino.check.wide import Wide, capture_wide
+    from rhino.check.wide import capture_wide, wide
     from rhino.frontend.capture import capture
     from rhino.passes.step import training_step
     from rhino.passes.widen_floats import widen_floats
@@ -327,7 +327,7 @@ def compare_pytorch(source: Source, report: Report) -> None:
     try:
         with feed(draws):
             want = first_step(
-                program.model, program.loss, batch, source.optimizer, states, mode=Wide() if widen else None
+                program.model, program.loss, batch, source.optimizer, states, mode=wide() if widen else None
             )
     except UnsupportedError as error:
         report.notes.append(f"not compared with PyTorch: {error.message}")
