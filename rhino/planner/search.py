@@ -479,7 +479,8 @@ def does_not_fit(found: Found, limit: float) -> PlanError:
     needs = found.cost.peak_memory_bytes
     return PlanError(
         f"no plan was found that fits {_size(limit)} per device: the smallest needs {_size(needs)}",
-        remedy="use more devices, a smaller batch, or a higher memory limit",
+        remedy="use more devices, a smaller batch or a higher memory limit, or let the pass `recompute` make again "
+        "what attention keeps for the backward pass",
     )
 
 
