@@ -125,7 +125,7 @@ def report(found: dict[str, Any]) -> str:
     seconds, cpu, cost = found["seconds"], found["cpu_seconds"], found["cost"]
     own = cost["step_time_s"]
     rows: list[list[object]] = [[stage, seconds[stage], cpu[stage]] for stage in seconds]
-    rows.append(["search + partition", sum_of(found, seconds), sum_of(found, cpu)])
+    rows.append(["search + partition", sum_of(seconds), sum_of(cpu)])
     stages = sorted(found["search_stages"].items(), key=lambda item: -item[1])
     templates = [
         [name, "none that fits" if t is None else f"{t * 1e3:.4g} ms", "" if t is None else f"{t / own:.3f}"]
@@ -151,7 +151,7 @@ def report(found: dict[str, Any]) -> str:
     )
 
 
-def sum_of(found: dict[str, Any], seconds: dict[str, float]) -> float:
+def sum_of(seconds: dict[str, float]) -> float:
     """What the project's limits are about: search and partition, without capture and differentiation."""
     return seconds["search"] + seconds["partition"]
 
@@ -159,7 +159,7 @@ def sum_of(found: dict[str, Any], seconds: dict[str, float]) -> float:
 def summary(runs: list[dict[str, Any]]) -> str:
     """One row for every run."""
     header = ["model", "layers", "cluster", "level", "axes", "capture s", "differentiate s", "search s"]
-    header += ["partition s", "peak GB", "mesh", "step ms", "GB/device", "gap"]
+    header += ["partition s", "both, CPU s", "peak GB", "mesh", "step ms", "GB/device", "gap"]
     rows = [
         [
             r["model"],
@@ -168,6 +168,7 @@ def summary(runs: list[dict[str, Any]]) -> str:
             r["level"] + ("" if r["folded"] else ", unfolded"),
             r["mesh_axes"],
             *(f"{r['seconds'][s]:.1f}" for s in ("capture", "differentiate", "search", "partition")),
+            f"{sum_of(r['cpu_seconds']):.1f}",
             f"{r['peak_rss_bytes'] / 1e9:.2f}",
             r["mesh"].replace(",", " "),
             f"{r['cost']['step_time_s'] * 1e3:.1f}",
