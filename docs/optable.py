@@ -29,7 +29,6 @@ SHOWN = 6
 WITHOUT_ATEN = {
     "hlo.yield": "ends a region",
     "hlo.select_and_scatter": "none; made by `autodiff` for max pooling",
-    "hlo.dynamic_slice": "none; made by `autodiff` and `spmd`, and by StableHLO",
 }
 _ONLY_STABLEHLO = "none; StableHLO programs have it"
 
