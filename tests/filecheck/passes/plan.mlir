@@ -1,7 +1,7 @@
 // RUN: rhino-opt %s -p 'plan{cluster=2 template=dp}' --verify-equivalence | filecheck %s
 // RUN: rhino-opt %s -p 'plan{cluster=2 mesh=tp=2 template=megatron},spmd,fuse-collectives' --verify-equivalence | filecheck %s --check-prefix=TP
 // RUN: rhino-opt %s -p 'plan{cluster=4xH100}' --verify-equivalence | filecheck %s --check-prefix=AUTO
-// RUN: not rhino-opt %s -p 'plan{cluster=3 template=dp}' 2>&1 | filecheck %s --check-prefix=BATCH
+// RUN: not rhino-opt %s -p 'plan{cluster=3 template=dp pad=false}' 2>&1 | filecheck %s --check-prefix=BATCH
 // RUN: not rhino-opt %s -p 'plan{cluster=4 mesh=dp=3}' 2>&1 | filecheck %s --check-prefix=MESH
 
 // The batch is split, the weight is whole, and its gradient is summed once.
