@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
@@ -29,15 +29,22 @@ Atoms = frozenset[AxisRef]
 IDEMPOTENT = ("max", "min", "and", "or")
 
 
-def downstream(altered: Sequence[Operation]) -> set[Operation]:
-    """The ops that depend on one of these, and they themselves."""
+def everywhere(op: Operation) -> bool:
+    return True
+
+
+def downstream(
+    altered: Sequence[Operation], through: Callable[[Operation], bool] = everywhere
+) -> set[Operation]:
+    """The ops that depend on one of these, and they themselves; beyond an op only if it may be gone `through`."""
     found: set[Operation] = set()
     stack = list(altered)
     while stack:
         op = stack.pop()
         if op not in found:
             found.add(op)
-            stack.extend(use.operation for result in op.results for use in result.uses)
+            if through(op):
+                stack.extend(use.operation for result in op.results for use in result.uses)
     return found
 
 

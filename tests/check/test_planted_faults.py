@@ -80,15 +80,7 @@ def faults(kind: str, bases: Iterator[Base], count: int) -> Iterator[Mutant]:
 
 def neighbourhood(altered: Sequence[Operation]) -> set[Operation]:
     """The ops that a report may name: those altered, and through values without names the first that have one."""
-    found: set[Operation] = set()
-    stack = list(altered)
-    while stack:
-        op = stack.pop()
-        if op not in found:
-            found.add(op)
-            if op in altered or not any(tag_of(r) for r in op.results):
-                stack.extend(use.operation for result in op.results for use in result.uses)
-    return found
+    return equivalent.downstream(altered, lambda op: op in altered or not any(tag_of(r) for r in op.results))
 
 
 def judge(kind: str, mutant: Mutant) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
-from planner_programs import Argument, mean, norm, program, softmax
+from planner_programs import Argument, attention, mean, norm, program, softmax
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
@@ -136,27 +136,6 @@ def vgg(
         return [mean(b, b.mul(x, x))]
 
     return step(arguments, body, optimizer)
-
-
-def attention(b: Builder, x: SSAValue, qkv: SSAValue, proj: SSAValue, heads: int) -> SSAValue:
-    """Attention over ``x[batch, tokens, width]`` with fused ``qkv[width, 3 width]`` and merged tokens behind it."""
-    batch, tokens, width = types.shape_of(x)
-    head = width // heads
-    y = b.dot_general(x, qkv, contract=((2,), (0,)))
-    q, k, v = (
-        b.transpose(
-            b.reshape(
-                b.slice(y, [0, 0, j * width], [batch, tokens, (j + 1) * width]), [batch, tokens, heads, head]
-            ),
-            [0, 2, 1, 3],
-        )
-        for j in range(3)
-    )
-    scores = b.dot_general(q, k, batch=((0, 1), (0, 1)), contract=((3,), (3,)))
-    p = softmax(b, b.mul(scores, b.full_like(scores, head**-0.5)))
-    z = b.dot_general(p, v, batch=((0, 1), (0, 1)), contract=((3,), (2,)))
-    z = b.reshape(b.transpose(z, [0, 2, 1, 3]), [batch * tokens, width])
-    return b.reshape(b.matmul(z, proj), [batch, tokens, width])
 
 
 def block(

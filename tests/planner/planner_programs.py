@@ -106,6 +106,27 @@ def softmax(b: Builder, x: SSAValue) -> SSAValue:
     return b.div(e, b.broadcast_in_dim(b.reduce(e, [len(shape) - 1], "sum"), shape, lead))
 
 
+def attention(b: Builder, x: SSAValue, qkv: SSAValue, proj: SSAValue, heads: int) -> SSAValue:
+    """Attention over ``x[batch, tokens, width]`` with fused ``qkv[width, 3 width]`` and merged tokens behind it."""
+    batch, tokens, width = types.shape_of(x)
+    head = width // heads
+    y = b.dot_general(x, qkv, contract=((2,), (0,)))
+    q, k, v = (
+        b.transpose(
+            b.reshape(
+                b.slice(y, [0, 0, j * width], [batch, tokens, (j + 1) * width]), [batch, tokens, heads, head]
+            ),
+            [0, 2, 1, 3],
+        )
+        for j in range(3)
+    )
+    scores = b.dot_general(q, k, batch=((0, 1), (0, 1)), contract=((3,), (3,)))
+    p = softmax(b, b.mul(scores, b.full_like(scores, head**-0.5)))
+    z = b.dot_general(p, v, batch=((0, 1), (0, 1)), contract=((3,), (2,)))
+    z = b.reshape(b.transpose(z, [0, 2, 1, 3]), [batch * tokens, width])
+    return b.reshape(b.matmul(z, proj), [batch, tokens, width])
+
+
 def transformer(
     layers: int,
     batch: int,
@@ -119,7 +140,6 @@ def transformer(
 ) -> ModuleOp:
     """A decoder with fused QKV, tied embedding and cross entropy on shifted tokens (no causal mask)."""
     hidden = hidden or 4 * width
-    head = width // heads
     arguments: list[Argument] = [("wte", "parameter", (vocabulary, width), element)]
     for i in range(layers):
         for name, shape in (
@@ -140,22 +160,7 @@ def transformer(
         x = b.take(wte, ids, 0)
         for i in range(layers):
             norm1, qkv, proj, norm2, fc, bias, out = params[7 * i : 7 * i + 7]
-            y = b.dot_general(norm(b, x, norm1), qkv, contract=((2,), (0,)))
-            q, k, v = (
-                b.transpose(
-                    b.reshape(
-                        b.slice(y, [0, 0, j * width], [batch, tokens, (j + 1) * width]),
-                        [batch, tokens, heads, head],
-                    ),
-                    [0, 2, 1, 3],
-                )
-                for j in range(3)
-            )
-            scores = b.dot_general(q, k, batch=((0, 1), (0, 1)), contract=((3,), (3,)))
-            p = softmax(b, b.mul(scores, b.full_like(scores, head**-0.5)))
-            z = b.dot_general(p, v, batch=((0, 1), (0, 1)), contract=((3,), (2,)))
-            z = b.reshape(b.transpose(z, [0, 2, 1, 3]), [batch * tokens, width])
-            x = b.add(x, b.reshape(b.matmul(z, proj), [batch, tokens, width]))
+            x = b.add(x, attention(b, norm(b, x, norm1), qkv, proj, heads))
             h = b.dot_general(norm(b, x, norm2), fc, contract=((2,), (0,)))
             h = b.add(h, b.broadcast_in_dim(bias, [batch, tokens, hidden], [2]))
             x = b.add(x, b.dot_general(b.mul(h, b.logistic(h)), out, contract=((2,), (0,))))
