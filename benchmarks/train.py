@@ -4,7 +4,9 @@
     python benchmarks/train.py --reference           # plain PyTorch in one process only
 
 Every rank builds all variants of one program and then times them in turn, `repeats` times `steps` steps each, so
-that what else the machine does hits all of them alike. Shown are medians. A variant whose losses differ from plain
+that what else the machine does hits all of them alike. Shown are medians, and what the planner predicts of its own
+plans for the machine that the CPU's hardware file describes (or for a file of `rhino calibrate`, with --hardware). A
+variant whose losses differ from plain
 PyTorch's is an error, not a row. The sizes of examples/gpt2.py come from the environment: GPT2_WIDTH=256 ...
 """
 
@@ -41,6 +43,7 @@ from rhino.runtime.state import values_of
 from rhino.runtime.world import World, join_world
 
 ROOT = Path(__file__).resolve().parents[1]
+COLUMNS = ["ranks", "variant", "tokens/s", "predicted", "ratio"]
 PLANS = ("auto", "dp", "zero3", "megatron")
 #: Losses of one program in float32, whose additions are ordered differently, a few steps into training.
 TOLERANCE = 1e-4
@@ -136,22 +139,25 @@ def worker(options: argparse.Namespace) -> None:
             Path(options.plans, "seconds.json").write_text(json.dumps(seconds))
 
 
-def write_plans(path: str, ranks: int, folder: Path) -> None:
-    """The local program of every plan, as text."""
+def write_plans(path: str, ranks: int, folder: Path, hardware: str) -> dict[str, float]:
+    """The local program of every plan, as text; returned are the seconds per step that are predicted."""
     source = load(path)
     step = step_of(forward_of(source), source.optimizer)
     if ranks == 1:
         (folder / "single.mlir").write_text(print_module(step, debug=True))
-        return
+        return {}
+    predicted = {}
     for name in PLANS:
-        plan = make_plan(step, Request(nproc=ranks, plan=name))
+        plan = make_plan(step, Request(f"{ranks}x{hardware}", plan=name))
+        predicted[f"Rhino {name}"] = plan.cost.step_time_s
         (folder / f"{name}.mlir").write_text(print_module(local_program(plan.module), debug=True))
+    return predicted
 
 
-def run(options: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
-    """Plan, start the ranks, return their seconds per step."""
+def run(options: argparse.Namespace, ranks: int) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Plan, start the ranks, return their seconds per step, and those predicted."""
     with tempfile.TemporaryDirectory() as folder:
-        write_plans(options.program, ranks, Path(folder))
+        predicted = write_plans(options.program, ranks, Path(folder), options.hardware)
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command = [
             sys.executable,
@@ -164,17 +170,20 @@ def run(options: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
         ]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, env=environment)
-        return json.loads(Path(folder, "seconds.json").read_text())
+        return json.loads(Path(folder, "seconds.json").read_text()), predicted
 
 
-def rows_of(ranks: int, seconds: Mapping[str, list[float]], tokens: int) -> list[list[object]]:
-    """Medians, and the ratio to the first variant: its time over this one's, repeat by repeat."""
+def rows_of(
+    ranks: int, seconds: Mapping[str, list[float]], predicted: Mapping[str, float], tokens: int
+) -> list[list[object]]:
+    """Medians, predictions, and the ratio to the first variant: its time over this one's, repeat by repeat."""
     base = next(iter(seconds.values()))
     return [
         [
             ranks,
             name,
             tokens / statistics.median(times),
+            tokens / predicted[name] if name in predicted else "-",
             statistics.median(b / t for b, t in zip(base, times, strict=True)),
         ]
         for name, times in seconds.items()
@@ -189,6 +198,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--reference", action="store_true", help="plain PyTorch in one process only")
     parser.add_argument("--title", default="Training throughput", help="of the section in RESULTS.md")
+    parser.add_argument(
+        "--hardware", default="CPU", help="what is planned for: CPU, or a file of rhino calibrate"
+    )
     parser.add_argument("--plans", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.plans:
@@ -202,9 +214,9 @@ def main() -> None:
         seconds = measure(
             options.program, {}, World(0, 1, torch.device("cpu"), timedelta()), options.steps, options.repeats
         )
-        print(table(["ranks", "variant", "tokens/s", "ratio"], rows_of(1, seconds, tokens)))
+        print(table(COLUMNS, rows_of(1, seconds, {}, tokens)))
         return
-    rows = [row for ranks in options.ranks for row in rows_of(ranks, run(options, ranks), tokens)]
+    rows = [row for ranks in options.ranks for row in rows_of(ranks, *run(options, ranks), tokens)]
     size = sum(p.numel() for p in program.model.parameters())
     note = (
         f"\n\n{size:,} parameters, {tokens} tokens per step in all, gloo, one thread per rank. The ratio is to the "
@@ -215,7 +227,7 @@ def main() -> None:
     record(
         options.title,
         f"{sizes} {command}".strip(),
-        table(["ranks", "variant", "tokens/s", "ratio"], rows) + note,
+        table(COLUMNS, rows) + note,
     )
 
 

@@ -2,10 +2,15 @@
 
 Everything runs through the calls that the runtime itself makes (`Communicator`), so that what a backend lacks and the
 runtime composes is timed as composed. gloo and NCCL by one code path.
+
+On CPUs a collective is timed between computations, as in a step: the ranks do not arrive together, who waits must be
+woken on a core where another works, and what is sent is no longer in the cache. In a row, one after the other, the same
+collectives take a fraction of that, and plans of many small ones would look better than they are.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -37,6 +42,10 @@ ARRAY = {"cpu": 64 << 20, "cuda": 1 << 30}
 #: Calls between two looks at the clock take at least this long; the least of so many such batches counts.
 BATCH_S = 0.02
 BATCHES = 7
+
+#: Pairs of batches, with and without collectives between computations, and how many of these.
+PAIRS = 5
+BETWEEN = 3
 
 #: Ops of the program that the smallest op is timed by.
 SMALL_OPS = 64
@@ -173,6 +182,27 @@ def _samples(world: World, communicator: Communicator, axes: Sequence[AxisRef], 
     repeats = max(3, min(50, (4 << 20) // size))
     out = []
     for kind, call in calls.items():
-        world.barrier()
-        out.append(Sample(kind, n, 4 * count, seconds_of(call, world.device, repeats)))
+        out.append(Sample(kind, n, 4 * count, _in_a_step(world, call, repeats)))
     return out
+
+
+def _in_a_step(world: World, call: Callable[[], object], repeats: int) -> float:
+    """Seconds that a collective adds to the computation that it stands behind, but no less than it takes in a row; on a
+    GPU, where nobody must be woken, that alone. The median of pairs of batches, with and without, one after the other.
+    """
+    world.barrier()
+    alone = seconds_of(call, world.device, repeats)
+    if world.device.type == "cuda":
+        return alone
+    a = torch.ones(MATMUL["cpu"], MATMUL["cpu"], device=world.device)
+    work = partial(torch.matmul, a, a)
+
+    def both() -> None:
+        work()
+        call()
+
+    added = []
+    for _ in range(PAIRS):  # every pair ends, so the next begins, on all ranks together
+        without = _batch(work, world.device, BETWEEN)
+        added.append(_batch(both, world.device, BETWEEN) - without)
+    return max(alone, statistics.median(added) / BETWEEN)
