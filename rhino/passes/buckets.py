@@ -9,14 +9,16 @@ becomes
 
 The same for all_gathers and reduce_scatters, whose buffers have a row for every member of the group. Only
 collectives of one sort, reduction, axes and element type are collected, and none that depends on another of its
-bucket. The common one stands where the last was defined; what depends on the others moves behind it. So the
-updates of parameters, each of which waits for its own gradient only, wait for the bucket's.
+bucket. The common one stands where the operands of all are there; what depends on one that came earlier moves
+behind it. So the updates of parameters, each of which waits for its own gradient only, wait for the bucket's, and
+small parameters are gathered ahead of their own layers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -29,6 +31,9 @@ from rhino.ir.mesh import Mesh
 
 _REASONS_SHOWN = 3
 
+#: Ops whose time is arithmetic: no bucket makes them wait.
+COMPUTE = frozenset({"hlo.dot_general", "hlo.convolution"})
+
 Member = AllReduceOp | AllGatherOp | ReduceScatterOp
 
 
@@ -37,19 +42,27 @@ BUCKET_BYTES = 4 << 20
 
 
 class Element(NamedTuple):
-    """One op of a program as `group` sees it: what it reads and makes, and, of a collective of the sort that is
-    collected, the bytes of its larger side (None of every other op).
+    """One op of a program as `group` sees it: what it reads and makes; of a collective of the sort that is collected,
+    the bytes of its larger side (None of every other op); whether it is a matrix product or convolution.
     """
 
     reads: Iterable[Hashable]
     writes: Iterable[Hashable]
     size: int | None
+    heavy: bool = False
 
 
 class Group(NamedTuple):
-    """Positions of a bucket's members, and of what stands between the first and the last and depends on one."""
+    """A bucket.
+
+    Attributes:
+        members: positions of its collectives.
+        stand: the position in front of which it stands: all that its members read is there.
+        late: positions between the first member and `stand` of what depends on a member, and so moves behind it.
+    """
 
     members: list[int]
+    stand: int
     late: list[int]
 
 
@@ -57,33 +70,52 @@ def group(elements: Iterable[Element], limit: int) -> list[Group]:
     """Which collectives of one sort share a bucket, given the program in order: the decision of this pass, which the
     planner's measure shares. Buckets of one are left out.
 
-    A bucket takes one collective after another until one depends on it or the bytes go beyond `limit`.
+    A bucket takes one collective after another until one depends on it, the bytes go beyond `limit`, or it would
+    have to stand behind a matrix product that waits for one of its members: a bucket of one small gather per layer
+    would otherwise hold back all layers but the last.
     """
     groups: list[Group] = []
-    members: list[int] = []
-    late: list[int] = []
-    tainted: set[Hashable] = set()
-    total = 0
-
-    def close() -> None:
-        if len(members) > 1:
-            groups.append(Group(list(members), [i for i in late if i < members[-1]]))
-
-    for at, (reads, writes, size) in enumerate(elements):
-        dependent = bool(tainted) and not tainted.isdisjoint(reads)
-        if dependent:
-            late.append(at)
-            tainted.update(writes)
+    made: dict[Hashable, int] = {}
+    open_: _Open | None = None
+    for at, (reads, writes, size, heavy) in enumerate(elements):
+        reads, writes = tuple(reads), tuple(writes)
+        made.update(dict.fromkeys(writes, at))
+        dependent = open_ is not None and not open_.tainted.isdisjoint(reads)
+        if open_ is not None and dependent:
+            open_.late.append(at)
+            open_.tainted.update(writes)
+            if heavy:
+                open_.first_heavy = min(open_.first_heavy, at)
         if size is None or size > limit or size == 0:
             continue
-        if dependent or total + size > limit:
-            close()
-            members, late, tainted, total = [], [], set(), 0
-        members.append(at)
-        tainted.update(writes)
-        total += size
-    close()
+        ready = 1 + max((made[value] for value in reads if value in made), default=-1)
+        if open_ is None or dependent or open_.total + size > limit or ready > open_.first_heavy:
+            if open_ is not None and len(open_.members) > 1:
+                groups.append(open_.closed())
+            open_ = _Open(at)
+        open_.members.append(at)
+        open_.stand = max(open_.stand, ready)
+        open_.tainted.update(writes)
+        open_.total += size
+    if open_ is not None and len(open_.members) > 1:
+        groups.append(open_.closed())
     return groups
+
+
+@dataclass
+class _Open:
+    """A bucket that still takes members."""
+
+    stand: int
+    members: list[int] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+    tainted: set[Hashable] = field(default_factory=set)
+    total: int = 0
+    first_heavy: float = math.inf
+    """Position of the first matrix product that depends on a member."""
+
+    def closed(self) -> Group:
+        return Group(self.members, self.stand, [i for i in self.late if i < self.stand])
 
 
 def bucket_collectives(block: Block, mesh: Mesh, limit: int) -> None:
@@ -91,15 +123,16 @@ def bucket_collectives(block: Block, mesh: Mesh, limit: int) -> None:
     # One key after another: whether ops depend on each other is then read off the program as it has become.
     for key in dict.fromkeys(_key(op) for op in block.ops if isinstance(op, Member)):
         ops = list(block.ops)
-        for members, late in group((_element(op, key) for op in ops), limit):
-            _close([ops[i] for i in members], [ops[i] for i in late], mesh)  # type: ignore[misc]
+        for members, stand, late in group((_element(op, key) for op in ops), limit):
+            _close([ops[i] for i in members], ops[stand], [ops[i] for i in late], mesh)  # type: ignore[misc]
 
 
 def _element(op: Operation, key: tuple[object, ...]) -> Element:
     size = None
     if isinstance(op, Member) and _key(op) == key:
         size = max(types.bytes_of(types.type_of(v)) for v in (op.x, op.result))
-    return Element([operand for inner in op.walk() for operand in inner.operands], op.results, size)
+    reads = [operand for inner in op.walk() for operand in inner.operands]
+    return Element(reads, op.results, size, op.name in COMPUTE)
 
 
 def _key(op: Member) -> tuple[object, ...]:
@@ -107,20 +140,21 @@ def _key(op: Member) -> tuple[object, ...]:
     return (type(op), kind, op.axes_attr, types.element_of(op.x))
 
 
-def _close(members: list[Member], late: list[Operation], mesh: Mesh) -> None:
-    """Combine the members, behind which everything between them that depends on one of them moves."""
-    last = members[-1]
-    block = last.parent
-    assert block is not None
-    for op in reversed(late):
+def _close(members: list[Member], stand: Operation, late: list[Operation], mesh: Mesh) -> None:
+    """Combine the members in front of `stand`, together with what waits for one of them."""
+    for op in late:
         op.detach()
-        block.insert_op_after(op, last)
-    _combine(members, mesh)
+    block = stand.parent
+    assert block is not None
+    b = Builder(InsertPoint.before(stand))
+    _combine(members, b, mesh)
+    block.insert_ops_before(late, stand)
+    for member in members:
+        block.erase_op(member)
 
 
-def _combine(members: list[Member], mesh: Mesh) -> None:
+def _combine(members: list[Member], b: Builder, mesh: Mesh) -> None:
     last = members[-1]
-    b = Builder(InsertPoint.before(last))
     b.location = last.location
     n = math.prod(a.size for a in last.axes(mesh))
     parts = [_flatten(op, n, b) for op in members]
@@ -135,9 +169,6 @@ def _combine(members: list[Member], mesh: Mesh) -> None:
         at += size
         part.name_hint = op.result.name_hint
         op.result.replace_all_uses_with(part)
-    for op in members:
-        assert op.parent is not None
-        op.parent.erase_op(op)
 
 
 def _collective(like: Member, flat: SSAValue, mesh: Mesh, reason: str) -> Member:

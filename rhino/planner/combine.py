@@ -61,6 +61,7 @@ class Item:
         writes: ``(buffer, bytes)`` it makes.
         view: its results are views of its first operand.
         collective: the step of a reshard that it is.
+        heavy: whether it is a matrix product or convolution.
         source: what it is in the program, for reports: an op's index, or the value that is resharded.
     """
 
@@ -70,6 +71,7 @@ class Item:
     writes: tuple[tuple[int, int], ...]
     view: bool = False
     collective: Collective | None = None
+    heavy: bool = False
     source: Hashable = None
 
 
@@ -105,20 +107,21 @@ def combine(
             continue
         rebuilt: list[Item] = []
         at = 0
-        for members, late in groups:
+        for members, stand, late in groups:
             moved = {*members, *late}
-            rebuilt += [out[i] for i in range(at, members[-1]) if i not in moved]
+            rebuilt += [out[i] for i in range(at, stand) if i not in moved]
             rebuilt += _bucket([out[i] for i in members], fresh, price, copy)
             rebuilt += [out[i] for i in late]
-            fresh += 2
             at = members[-1] + 1
+            rebuilt += [out[i] for i in range(stand, at) if i not in moved]
+            fresh += 2
         out = rebuilt + out[at:]
     return out
 
 
 def _element(item: Item, mine: bool) -> Element:
     size = item.collective.size if mine and item.collective is not None else None
-    return Element(item.reads, [buffer for buffer, _ in item.writes], size)
+    return Element(item.reads, [buffer for buffer, _ in item.writes], size, item.heavy)
 
 
 def _bucket(

@@ -17,6 +17,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from rhino.dialects.hlo.base import HloOp, get_integer
+from rhino.dialects.hlo.constant import ConstantOp, IotaOp
+from rhino.ir import types
+from rhino.ir.dense import is_splat
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
 from rhino.planner.candidates import COMPUTE
@@ -86,6 +90,20 @@ def least_time(hardware: Hardware, kind: Kind, devices: int) -> float:
     elif hardware.kernels and kind.name not in COMPUTE:
         rate = math.inf
     return launch + max(kind.flops / rate, traffic(kind, whole) / bandwidth) / devices
+
+
+def held(op: HloOp, size: int) -> int:
+    """Bytes that a result of `size` bytes takes: a splat is one element and an iota one row, seen from everywhere."""
+    if isinstance(op, ConstantOp):
+        return min(size, types.itemsize(types.element_of(op.result))) if is_splat(op.value) else size
+    if isinstance(op, IotaOp):
+        result = op.results[0]
+        return min(
+            size,
+            types.itemsize(types.element_of(result))
+            * types.shape_of(result)[get_integer(op.properties, "dim")],
+        )
+    return size
 
 
 def copy_time(hardware: Hardware, size: float, kernels: int) -> float:

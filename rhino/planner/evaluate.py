@@ -19,8 +19,8 @@ from rhino.ir.rule import Placement
 from rhino.planner.cluster import Cluster
 from rhino.planner.combine import Item, reshard_items
 from rhino.planner.communication import Communication
-from rhino.planner.cost import VIEWS, op_time, shards_of
-from rhino.planner.graph import Kind, kind_of
+from rhino.planner.cost import VIEWS, held, op_time, shards_of
+from rhino.planner.graph import COMPUTE, Kind, kind_of
 from rhino.planner.tally import KEPT, PlanCost, Work, measure
 
 
@@ -46,7 +46,7 @@ def work_of(module: ModuleOp, communication: Communication) -> Work:
     items: list[Item] = []
     for op in func.body.block.ops:
         reads = tuple(number[o] for o in op.operands if o in number)
-        writes = tuple((number[r], local_size(r, layouts[r])) for r in op.results)
+        writes = tuple((number[r], held(op, local_size(r, layouts[r]))) for r in op.results)
         if isinstance(op, ReshardOp):
             type, before = types.type_of(op.operands[0]), layouts[op.operands[0]]
             shape, size = tuple(type.get_shape()), types.itemsize(type.element_type)
@@ -61,7 +61,8 @@ def work_of(module: ModuleOp, communication: Communication) -> Work:
             )
             kind = kind_of(op, kinds)
             seconds = op_time(hardware, kind, placement, shards_of(placement))
-            items.append(Item(seconds, False, reads, writes, kind.name in VIEWS, source=op))
+            view, heavy = kind.name in VIEWS, kind.name in COMPUTE
+            items.append(Item(seconds, False, reads, writes, view, heavy=heavy, source=op))
     returned = signature.return_of(func).operands
     ends = [(number[v], s.alias) for v, s in zip(returned, signature.results(func), strict=True)]
     return Work(items, arguments, ends)

@@ -21,13 +21,10 @@ from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import Rule
 from rhino.ir.text import print_module
-from rhino.passes.buckets import BUCKET_BYTES
+from rhino.passes.buckets import BUCKET_BYTES, COMPUTE
 
 #: Ops without operands whose value does not depend on where they run; a device makes whatever piece it needs.
 MAKERS = frozenset({"hlo.constant", "hlo.iota", "hlo.full"})
-
-#: Ops whose time is arithmetic.
-COMPUTE = frozenset({"hlo.dot_general", "hlo.convolution"})
 
 
 @dataclass(frozen=True)

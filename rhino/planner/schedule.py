@@ -17,8 +17,8 @@ from rhino.ir import types
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
 from rhino.planner.combine import Item, reshard_items
-from rhino.planner.cost import VIEWS, elements, shards_of
-from rhino.planner.graph import Graph, result_argument
+from rhino.planner.cost import VIEWS, elements, held, shards_of
+from rhino.planner.graph import COMPUTE, Graph, result_argument
 from rhino.planner.network import Decision
 from rhino.planner.space import Workshop
 from rhino.planner.tally import KEPT, PlanCost, Work, measure
@@ -289,7 +289,7 @@ def work_of(plan: Schedule, shop: Workshop) -> Work:
             for layout in plan.makers.get(value) or {Layout.replicated(len(graph.values[value].shape)): []}:
                 placement = following(node.operands, graph, layout)
                 seconds = shop.op_seconds(node.kind, placement, shards_of(placement))
-                write = (number((value, layout)), size(value, layout))
+                write = (number((value, layout)), held(node.op, size(value, layout)))
                 items.append(Item(seconds, False, inputs, (write,), node.kind.name in VIEWS, source=index))
             continue
         placement = candidate.placement
@@ -297,7 +297,8 @@ def work_of(plan: Schedule, shop: Workshop) -> Work:
             (number(v), size(v, layout)) for v, layout in zip(node.results, placement.results, strict=True)
         )
         seconds = shop.op_seconds(node.kind, placement, candidate.shards)
-        items.append(Item(seconds, False, inputs, writes, node.kind.name in VIEWS, source=index))
+        heavy = node.kind.name in COMPUTE
+        items.append(Item(seconds, False, inputs, writes, node.kind.name in VIEWS, heavy=heavy, source=index))
         move(early.get(index, ()))
     move(late.get(len(graph.nodes), ()))
     replaced = {slot.alias for slot in graph.results}

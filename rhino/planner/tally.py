@@ -3,7 +3,7 @@
 Time is the sum of all items (nothing overlaps yet). Memory is a liveness sweep: a buffer lives from the item that
 makes it to the last one that reads it; views live in their operand's buffer; what the step replaces (parameters,
 optimizer states) lives through the whole step, and its new value takes the same place when the old one is no longer
-read.
+read. A device's piece of an argument, or of a tensor that is a broadcast anyway, is a view; of anything else a copy.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def lifetimes(
 ) -> list[tuple[int, int, int, int]]:
     """``(buffer, bytes, first, last)``: what is held in memory of its own, and from which item to which."""
     end = len(items)
+    stays = {buffer for buffer, _, _ in arguments}
     root: dict[int, int] = {}
     size: dict[int, int] = {}
     first: dict[int, int] = {}
@@ -108,9 +109,11 @@ def lifetimes(
             last[owner] = max(last[owner], at)
             read[owner] = at
         for buffer, bytes_ in item.writes:
-            if item.view and item.reads:
-                root[buffer] = root[item.reads[0]]
-                continue
+            if item.reads and (item.view or _slices(item)):
+                whole = root[item.reads[0]]
+                if item.view or whole in stays or size[whole] <= bytes_:
+                    root[buffer] = whole
+                    continue
             root[buffer], size[buffer], first[buffer], last[buffer] = buffer, bytes_, at, at
     for buffer, replaced in results:
         owner = root[buffer]
@@ -121,6 +124,11 @@ def lifetimes(
         if owner != old and read.get(old, -1) <= first[owner] and size[owner] == size[old]:
             size[owner] = 0
     return [(buffer, bytes_, first[buffer], last[buffer]) for buffer, bytes_ in size.items()]
+
+
+def _slices(item: Item) -> bool:
+    """Whether it takes a piece of a tensor: a view, unless that would keep alive more than the piece."""
+    return item.collective is not None and item.collective.kind == "shard"
 
 
 def describe(cost: PlanCost) -> Mapping[str, float | int]:

@@ -157,9 +157,33 @@ def test_buckets_respect_kind_type_and_order():
       %r = hlo.mul %d, %u : {T}
     """
     got = names(body, 2, limit=1 << 20)
-    assert got == ["all_reduce", "all_reduce", "concatenate", "all_reduce", "slice", "slice", "mul", "mul",
+    assert got == ["concatenate", "all_reduce", "slice", "slice", "all_reduce", "all_reduce", "mul", "mul",
                    "all_reduce", "mul"]  # fmt: skip
     assert names(body, 2, limit=100).count("all_reduce") == 5
+
+
+def layer(i: int, scale: str, of: str) -> str:
+    """Text of a layer that scales and squares what it gets: ``%y{i}``."""
+    return f"""
+      %g{i} = dist.all_reduce max {scale} over ["a"] : {T}
+      %s{i} = hlo.mul {of}, %g{i} : {T}
+      %y{i} = hlo.dot_general %s{i}, %s{i} batch [0] x [0] contract [] x [] : ({T}, {T}) -> {T}
+    """
+
+
+def test_what_is_there_at_once_is_bucketed_in_front_of_all_layers():
+    body = layer(0, "%x1", "%x0") + layer(1, "%x2", "%y0") + layer(2, "%x3", "%y1")
+    got = names(body + f"%r = hlo.add %y2, %y2 : {T}", 4, limit=1 << 20)
+    assert got == ["concatenate", "all_reduce", *["slice"] * 3, *["mul", "dot_general"] * 3, "add"]
+
+
+def test_no_bucket_makes_a_matrix_product_wait():
+    """What the second and third layer need is made late, so that in one bucket the first layer would come after it."""
+    late = "".join(f"%n{i} = hlo.negate %x{i} : {T}\n" for i in (2, 3))
+    body = layer(0, "%x1", "%x0") + late + layer(1, "%n2", "%y0") + layer(2, "%n3", "%y1")
+    got = names(body + f"%r = hlo.add %y2, %y2 : {T}", 4, limit=1 << 20)
+    assert got == ["all_reduce", "mul", "dot_general", "negate", "negate", "concatenate", "all_reduce",
+                   "slice", "slice", *["mul", "dot_general"] * 2, "add"]  # fmt: skip
 
 
 def test_negative_sizes_are_refused():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from xdsl.ir import Operation
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from rhino.dialects.dist.collectives import (
     AllGatherOp,
@@ -14,6 +14,7 @@ from rhino.dialects.dist.collectives import (
     ReduceScatterOp,
     ShardOp,
 )
+from rhino.dialects.hlo.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from rhino.ir.errors import ProgramError
 from rhino.runtime.collectives import Communicator
 from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction
@@ -55,11 +56,25 @@ def _all_to_all(op: Operation, ctx: Context) -> TensorFunction:
     return lambda x: comm.all_to_all(x, axes, dim, period, to_dim, to_period)
 
 
+def _is_view_of_argument(x: SSAValue) -> bool:
+    while isinstance(x.owner, (BroadcastInDimOp, ReshapeOp, ShardOp, SliceOp, TransposeOp)):
+        x = x.owner.operands[0]
+    return isinstance(x, BlockArgument)
+
+
 def _shard(op: Operation, ctx: Context) -> TensorFunction:
     assert isinstance(op, ShardOp)
     comm = _communicator(op, ctx)
     axes, dim, period = op.axes(comm.mesh), op.dim, op.period
-    return lambda x: comm.shard(x, axes, dim, period)
+    stays = _is_view_of_argument(op.x)
+
+    def piece(x: torch.Tensor) -> torch.Tensor:
+        """A view, unless that would keep alive more than the piece."""
+        out = comm.shard(x, axes, dim, period)
+        whole = out.untyped_storage().nbytes()
+        return out if stays or whole <= out.numel() * out.element_size() else out.clone()
+
+    return piece
 
 
 def _permute(op: Operation, ctx: Context) -> TensorFunction:
