@@ -18,6 +18,9 @@ Row = dict[str, Any]
 #: Entries after which a worker is replaced by a fresh one, so that memory does not pile up.
 LIFETIME = 40
 
+#: Seconds that a worker may take to import torch and its op database.
+STARTUP = 900.0
+
 SLOW = "slow"
 WRONG = "wrong"
 
@@ -31,7 +34,9 @@ class Worker:
         )
         self._left = b""
         self.done = 0
-        self._wait_for_line(120.0)
+        if not self._wait_for_line(STARTUP):
+            self.close()
+            raise TimeoutError(f"a worker did not start within {STARTUP:g} s")
 
     def run(self, name: str, limit: float) -> Row:
         """The entry's row; slow after `limit` seconds, wrong where the process ended. Afterwards see `alive`."""

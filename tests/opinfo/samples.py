@@ -27,6 +27,10 @@ def entries() -> dict[str, OpInfo]:
     return {f"{op.name}.{op.variant_test_name}".rstrip("."): op for op in with_float}
 
 
+#: Ops that find vectors of which any multiple is as good.
+FREE_SIGNS = frozenset({"linalg.eigh", "linalg.svd", "svd"})
+
+
 @dataclass(frozen=True)
 class Sample:
     """A call of an op with tensors of float64, so that a comparison can be strict.
@@ -56,6 +60,10 @@ class Sample:
         result = self.function(value, *args, **kwargs)
         written = {k: t for k, t in enumerate(own) if isinstance(t, torch.Tensor) and t._version}
         return result, written
+
+    def compared(self, value: Any) -> Any:
+        """The result, or for vectors whose sign is free what the op's authors make of it before they compare."""
+        return self.for_gradient(value) if self.name in FREE_SIGNS else value
 
     def results(self, value: Any) -> list[torch.Tensor]:
         """The tensors of a result."""
@@ -123,7 +131,7 @@ class Calls(nn.Module):
             torch.manual_seed(0)
             value, written = s.call([self._leaf(s, k, self.batch) for k in range(len(s.leaves))])
             self.written[s.index] = tuple(written)
-            for k, result in enumerate([*s.results(value), *written.values()]):
+            for k, result in enumerate([*s.results(s.compared(value)), *written.values()]):
                 empty = torch.zeros(result.shape, dtype=result.dtype)
                 self.register_buffer(f"s{s.index}_out{k}", empty)
             for k, result in enumerate(s.results(s.for_gradient(value))):
@@ -142,7 +150,7 @@ class Calls(nn.Module):
         for s in self.calls:
             value, written = s.call([self._leaf(s, k, batch) for k in range(len(s.leaves))])
             own = [written[k] for k in self.written[s.index]]
-            for k, result in enumerate([*s.results(value), *own]):
+            for k, result in enumerate([*s.results(s.compared(value)), *own]):
                 getattr(self, f"s{s.index}_out{k}").copy_(result.detach())
             for k, result in enumerate(s.results(s.for_gradient(value))):
                 weight = batch.get(f"s{s.index}_w{k}")

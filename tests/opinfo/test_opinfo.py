@@ -12,7 +12,8 @@ pytest.importorskip("expecttest", reason="torch's op database needs it")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "properties")]
 
 from check import PASSED, UNSUPPORTED, WRONG, outcomes  # noqa: E402
-from report import kind_of, page, run_entry  # noqa: E402
+from pages import group_of, page  # noqa: E402
+from report import kind_of, run_entry  # noqa: E402
 from samples import entries, samples  # noqa: E402
 
 #: Quick ones, each of another family.
@@ -65,8 +66,20 @@ def test_an_entry_is_as_good_as_its_worst_sample() -> None:
 
     assert kind_of(Counter({PASSED: 9, UNSUPPORTED: 1})) == UNSUPPORTED
     assert kind_of(Counter({PASSED: 9, UNSUPPORTED: 1, WRONG: 1})) == WRONG
-    text = page({"a": {"kind": PASSED, "reasons": {}}, "b": {"kind": WRONG, "reasons": {WRONG: "x|y"}}})
-    assert "| wrong | 1 |" in text and "50.0 %" in text and r"x\|y" in text
+
+
+def test_the_page_counts_and_groups() -> None:
+    why = "sample 3: no handler for the op aten.x.default"
+    rows = {
+        "a": {"kind": PASSED, "reasons": {}, "samples": {PASSED: 4}},
+        "b": {"kind": WRONG, "reasons": {WRONG: "x|y"}},
+        "c": {"kind": UNSUPPORTED, "reasons": {UNSUPPORTED: why}},
+        "d": {"kind": "outside", "reasons": {"outside": "sample 0: torch.export: no"}},
+    }
+    text = page({"one sample": rows})
+    assert "| one sample | 4 | 1 | 1 | 1 | 0 | 1 | 33.3 % | 4 |" in text
+    assert "| wrong (1) | x\\|y | `b` |" in text and "`c` (aten.x)" in text
+    assert group_of(why) == "no handler for the ATen op"
 
 
 @pytest.mark.long
