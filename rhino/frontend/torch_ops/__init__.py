@@ -26,6 +26,7 @@ from rhino.frontend.torch_ops import (
     resampling,
     shape,
     special,
+    spectral,
     strided,
 )
 from rhino.frontend.torch_ops.context import Handler
@@ -52,6 +53,7 @@ ATEN: Mapping[str, Handler] = {
     **linalg.ATEN,
     **resampling.ATEN,
     **recurrences.ATEN,
+    **spectral.ATEN,
     **effects.ATEN,
 }
 

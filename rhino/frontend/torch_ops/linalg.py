@@ -13,7 +13,7 @@ from rhino.frontend.torch_ops.context import Handler, Number, OpContext
 from rhino.ir import types
 
 
-def _symmetric(c: OpContext, a: SSAValue, upper: bool) -> SSAValue:
+def symmetric(c: OpContext, a: SSAValue, upper: bool) -> SSAValue:
     """The symmetric matrix of which one triangle is read; gradients are symmetric, as torch's are."""
     b = c.b
     part = f.triangle(b, a, upper)
@@ -35,7 +35,7 @@ def cholesky_ex(
 ) -> list[SSAValue]:
     if _empty(a):
         return [a, _info(c, a)]
-    whole = _symmetric(c, a, upper)
+    whole = symmetric(c, a, upper)
     info = _info(c, a)
     if _reads_info(c, 1):
         pivots = f.pivots_of(c.b, c.b.stop_gradient(whole))
