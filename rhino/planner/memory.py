@@ -2,9 +2,10 @@
 
 Time is counted in ops (in moments, see `rhino.planner.timeline`, when layers are folded). A value takes the bytes of
 its layout from its op to its last reader (readers of its views included). With a hub, the value as made lives for one
-op and the hub's layout for the rest. Parameters and states take theirs through the whole step, and what is gathered
-from them only while the op that reads it runs. A variable with several such *components* gets copies that are tied to
-it by tables of zeros and infinities.
+op and the hub's layout for the rest, or, where that is made anew, the value as made for the rest and the hub's layout
+on every visit. Parameters and states take theirs through the whole step. Makers take what `rhino.planner.cost.held`
+says, which is next to nothing, and are left out. A variable with several such *components* gets copies that are tied
+to it by tables of zeros and infinities.
 
 This is the search's view; what a plan really needs is swept by `rhino.planner.tally`.
 """
@@ -13,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rhino.planner.candidates import COMPUTE
-from rhino.planner.cost import VIEWS, elements
+from rhino.planner.cost import elements
 from rhino.planner.fold import Folding
 from rhino.planner.graph import Graph
+from rhino.planner.hubs import AGAIN, KEEP, SAME, Strategy, barred_and_repeated, reads
 from rhino.planner.network import Network
 from rhino.planner.solver import Problem
 from rhino.planner.space import Spread
@@ -30,12 +31,16 @@ from rhino.planner.timeline import Span, Timeline
 
 @dataclass(frozen=True)
 class Component:
-    """Bytes that `variable` keeps alive over the moments ``[start, end)``, per strategy."""
+    """Bytes that `variable` keeps alive over the moments ``[start, end)``, per strategy; none under the pairs of
+    strategies of `source` and `variable` that `free` names.
+    """
 
     variable: int
     usage: np.ndarray
     start: int
     end: int
+    source: int = 0
+    free: np.ndarray | None = None
 
 
 class Lifetimes:
@@ -44,7 +49,7 @@ class Lifetimes:
     def __init__(self, graph: Graph, folding: Folding) -> None:
         self.graph = graph
         self.timeline = Timeline(len(graph.nodes), folding.runs)
-        last = _last_uses(graph)
+        last = reads(graph).last
         end = len(graph.nodes) + 1
         replaced = {slot.alias for slot in graph.results}
         whole: dict[int, list[tuple[int, int]]] = {}
@@ -63,30 +68,14 @@ class Lifetimes:
         """The same, of the op that makes it alone."""
         self.rest = {value: spans((a + 1, b) for a, b in lives) for value, lives in whole.items()}
         """The same, from the next op on."""
-        runs: dict[int, list[tuple[int, int]]] = {}
-        for index, first in enumerate(folding.nodes):
-            if graph.nodes[index].kind.name in COMPUTE:
-                runs.setdefault(first, []).append((index, index + 1))
-        self.compute = {index: spans(lives) for index, lives in runs.items()}
-        """Per first matrix product of a class when the products of the class run."""
-        self.stored = [at.producer is None for at in graph.values]
-        """Per value whether it is an argument, or a view of one."""
-        for node in graph.nodes:
-            if node.kind.name in VIEWS and self.stored[node.operands[0]]:
-                self.stored[node.results[0]] = True
-
-
-def _last_uses(graph: Graph) -> list[int]:
-    """Per value the op that reads it, or a view of it, last."""
-    end = len(graph.nodes)
-    last = [0] * len(graph.values)
-    for value in reversed(range(len(graph.values))):
-        at = graph.values[value]
-        last[value] = end if at.returns else 0 if at.producer is None else at.producer
-        for user, _ in at.uses:
-            node = graph.nodes[user]
-            last[value] = max(last[value], last[node.results[0]] if node.kind.name in VIEWS else user)
-    return last
+        visits: dict[int, list[list[tuple[int, int]]]] = {}
+        for value, found in enumerate(reads(graph).visits):
+            if found:
+                visits.setdefault(folding.values[value], []).append(found)
+        self.read = {v: spans((a, b) for f in each for a, b in f) for v, each in visits.items()}
+        """Per first value of a class the visits of its readers."""
+        self.between = {v: spans((f[0][0], f[-1][1]) for f in each) for v, each in visits.items()}
+        """The same, with all between the first and the last."""
 
 
 class Memory:
@@ -96,13 +85,16 @@ class Memory:
         self.network = network
         self.graph = network.graph
         self.lifetimes = lifetimes or Lifetimes(network.graph, network.folding)
-        self.components = [*self._arguments(), *self._results(), *self._temporaries()]
+        self.components = [*self._arguments(), *self._results(), *self._rooted()]
 
     def peak(self, assignment: Sequence[int]) -> float:
         """The most bytes that an assignment keeps alive at any moment."""
         line = np.zeros(self.lifetimes.timeline.size + 1)
         for component in self.components:
-            usage = component.usage[assignment[component.variable]]
+            pick = assignment[component.variable]
+            if component.free is not None and component.free[assignment[component.source], pick]:
+                continue
+            usage = component.usage[pick]
             line[component.start] += usage
             line[component.end] -= usage
         return float(np.cumsum(line).max())
@@ -145,35 +137,44 @@ class Memory:
     def _results(self) -> list[Component]:
         out = []
         for value, spans in self.lifetimes.whole.items():
-            at, source = self.graph.values[value], self.network.source(value)
-            if at.producer is None or source is None:
+            source = self.network.source(value)
+            if self.graph.values[value].producer is None or source is None or self.network.rooted(value):
                 continue
             hub = self.network.hubs.get(value)
             if hub is not None:
-                out += _components(hub[0], self._bytes(value, hub[1]), self.lifetimes.rest[value])
+                itemsize = self.graph.values[value].itemsize
+                again = hub.way == AGAIN
+                kept = itemsize * np.where(again, hub.held, hub.sizes).astype(np.float64)
+                out += _components(hub.variable, kept, self.lifetimes.rest[value])
+                if again.any():
+                    anew = itemsize * np.where(again, hub.sizes, 0).astype(np.float64)
+                    out += _components(hub.variable, anew, self.lifetimes.read.get(value, ()))
                 spans = self.lifetimes.made[value]
-            if self.graph.nodes[at.producer].kind.name not in VIEWS:
-                out += _components(source[0], self._bytes(value, source[1]), spans)
+            out += _components(source[0], self._bytes(value, source[1]), spans)
         return out
 
-    def _temporaries(self) -> list[Component]:
-        """What matrix products read of parameters, while they run."""
+    def _rooted(self) -> list[Component]:
+        """What hubs make of arguments and views."""
         out = []
-        for index, spans in self.lifetimes.compute.items():
-            node = self.graph.nodes[index]
-            made, variable = self.network.space.sets[index], self.network.node_variables[index]
-            if made is None or variable is None:
+        for value, hub in self.network.hubs.items():
+            source = self.network.source(value)
+            if source is None or not self.network.rooted(value):
                 continue
-            usage = sum(
-                (
-                    self._bytes(value, spread)
-                    for value, spread in zip(node.operands, made.operands, strict=True)
-                    if self.lifetimes.stored[value]
-                ),
-                np.zeros(len(made.times)),
-            )
-            if usage.any():
-                out += _components(variable, usage, spans)
+            at = self.graph.values[value]
+            made = at.itemsize * hub.sizes.astype(np.float64)
+            kept, anew = (np.where(hub.way == way, made, 0.0) for way in (KEEP, AGAIN))
+            free = None
+            if not self.network.ways:
+                free, _ = barred_and_repeated(
+                    replace(hub, strategies=tuple(Strategy(s.layout, SAME) for s in hub.strategies)),
+                    source[1], at.shape, reads(self.graph).stored[value], 1,
+                )  # fmt: skip
+                free = ~free
+            spans = self.lifetimes.between.get(value, ())
+            out += [Component(c.variable, c.usage, c.start, c.end, source[0], free)
+                    for c in _components(hub.variable, kept, spans)]  # fmt: skip
+            if anew.any():
+                out += _components(hub.variable, anew, self.lifetimes.read.get(value, ()))
         return out
 
 

@@ -16,28 +16,46 @@ import numpy as np
 
 from rhino.ir.layout import Layout
 from rhino.planner.candidates import Candidate
+from rhino.planner.cost import VIEWS
 from rhino.planner.fold import Folding, unfolded
 from rhino.planner.graph import buckets, result_argument
+from rhino.planner.hubs import (
+    APART,
+    KEEP,
+    Hub,
+    Strategy,
+    barred_and_repeated,
+    reads,
+    same,
+    sizes_of,
+    strategies,
+)
 from rhino.planner.solver import Problem
 from rhino.planner.space import Space, Spread
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A complete choice: a candidate per op (None where it follows), a layout per argument, a layout per hub."""
+    """A complete choice: a candidate per op (None where it follows), a layout per argument, a layout per hub; `again`:
+    the values of which nothing larger is kept from one visit to the next.
+    """
 
     nodes: tuple[Candidate | None, ...]
     arguments: tuple[Layout, ...]
     hubs: dict[int, Layout]
+    again: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A user of a value: the variable whose strategy says which layout it wants, or a fixed layout."""
+    """A user of a value: the variable whose strategy says which layout it wants, or a fixed layout; `far`: it makes a
+    view that is read long after.
+    """
 
     variable: int | None
     spread: Spread | None
     layout: Layout | None
+    far: bool = False
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -57,24 +75,24 @@ class Network:
         regions: Sequence[int] | None = None,
         folding: Folding | None = None,
         *,
-        share_arguments: bool = True,
+        ways: bool = False,
         share_buckets: bool = True,
     ) -> None:
         """`regions` names for every op one whose decision it shares (see `rhino.planner.regions`); so does `folding`,
         whose classes the space must have been built with: what is counted once stands for all copies of it.
 
-        Without `share_arguments` arguments get no hubs: what is gathered from them is gathered for each user. Without
-        `share_buckets` every collective counts in full, also where it will share a bucket.
+        With `ways` hubs also decide whether a layout is kept or made anew, see `rhino.planner.hubs`; else it is kept.
+        Without `share_buckets` every collective counts in full, also where it will share a bucket.
         """
         self.space = space
-        self.share_arguments = share_arguments
+        self.ways = ways
         self.graph = space.graph
         self.folding = unfolded(space.graph) if folding is None else folding
         self._costs: list[np.ndarray] = []
         self._edges: dict[tuple[int, int], np.ndarray] = {}
         self.node_variables: list[int | None] = []
         self.argument_variables: list[int] = []
-        self.hubs: dict[int, tuple[int, Spread]] = {}
+        self.hubs: dict[int, Hub] = {}
         """Per value that is the first of its class and read more than once."""
         for index, (first, spread) in enumerate(zip(self.folding.arguments, space.arguments, strict=True)):
             alone = first == index
@@ -86,6 +104,7 @@ class Network:
                 self.node_variables.append(self._node(index, index if regions is None else regions[index]))
             else:
                 self.node_variables.append(self.node_variables[first])
+        self._reads = reads(self.graph)
         self._buckets = buckets(self.graph) if share_buckets else [0] * len(self.graph.values)
         for value, first in enumerate(self.folding.values):
             if first == value:
@@ -125,7 +144,9 @@ class Network:
             if made is None:
                 out.append(Demand(None, None, whole))
             else:
-                out.append(Demand(self.node_variables[user], made.operands[position], None))
+                view = self.graph.nodes[user].kind.name in VIEWS
+                far = view and self._reads.last[self.graph.nodes[user].results[0]] - user > APART
+                out.append(Demand(self.node_variables[user], made.operands[position], None, far))
         for result in at.returns:
             argument = result_argument(self.graph, result)
             if argument is None:
@@ -150,21 +171,45 @@ class Network:
             once = shop.table(at.shape, at.itemsize, spread, to, bucket)
             return once if copies == 1 else copies * once
 
-        if len(demands) > 1 and (self.share_arguments or at.producer is not None):
-            layouts = dict.fromkeys(spread.layouts)
-            for demand in demands:
-                layouts.update(dict.fromkeys(demand.layouts))
-            hub_spread = shop.spread(list(layouts))
-            hub = self._variable(np.zeros(hub_spread.size))
-            self.hubs[value] = hub, hub_spread
-            self._edge(variable, hub, table(hub_spread))
-            variable, spread = hub, hub_spread
+        visits = self._reads.visits[value]
+        if len(demands) > 1 or (self.ways and visits and visits[-1][1] - visits[0][0] > APART):
+            hub = self._hub(value, spread, demands)
+            stored = self._reads.stored[value]
+            barred, times = barred_and_repeated(hub, spread, at.shape, stored, len(visits))
+            self._edge(variable, hub.variable, np.where(barred, np.inf, table(hub.spread) * times))
+            variable, spread = hub.variable, hub.spread
         for demand in demands:
             if demand.spread is None or demand.variable is None:
                 assert demand.layout is not None
                 self._unary(variable, table(shop.spread([demand.layout]))[:, 0])
                 continue
-            self._edge(variable, demand.variable, table(demand.spread))
+            once = table(demand.spread)
+            if self.ways and demand.far:
+                # What such a view holds is counted with the hub, not with the view.
+                before = sizes_of(at.shape, spread)[:, None]
+                barred = (before <= sizes_of(at.shape, demand.spread)) & ~same(spread, demand.spread)
+                once = np.where(barred, np.inf, once)
+            self._edge(variable, demand.variable, once)
+
+    def _hub(self, value: int, source: Spread, demands: Sequence[Demand]) -> Hub:
+        at, shop = self.graph.values[value], self.space.shop
+        layouts = dict.fromkeys(source.layouts)
+        for demand in demands:
+            layouts.update(dict.fromkeys(demand.layouts))
+        found = (
+            strategies(at.shape, list(layouts), source.layouts, self.rooted(value))
+            if self.ways
+            else [Strategy(layout) for layout in layouts]
+        )
+        spread = shop.spread([strategy.layout for strategy in found])
+        variable = self._variable(np.zeros(spread.size))
+        self.hubs[value] = Hub(variable, tuple(found), spread, sizes_of(at.shape, spread))
+        return self.hubs[value]
+
+    def rooted(self, value: int) -> bool:
+        """Whether the memory of a value is that of another, or an argument's."""
+        producer = self.graph.values[value].producer
+        return producer is None or self.graph.nodes[producer].kind.name in VIEWS
 
     def _unary(self, variable: int, extra: np.ndarray) -> None:
         if extra.any():
@@ -187,9 +232,10 @@ class Network:
             spread.at(assignment[variable])
             for variable, spread in zip(self.argument_variables, self.space.arguments, strict=True)
         )
-        chosen = {value: spread.at(assignment[variable]) for value, (variable, spread) in self.hubs.items()}
-        hubs = {value: chosen[first] for value, first in enumerate(self.folding.values) if first in chosen}
-        return Decision(tuple(nodes), arguments, hubs)
+        chosen = {value: hub.strategies[assignment[hub.variable]] for value, hub in self.hubs.items()}
+        of = {value: chosen[first] for value, first in enumerate(self.folding.values) if first in chosen}
+        again = frozenset(value for value, strategy in of.items() if strategy.way != KEEP)
+        return Decision(tuple(nodes), arguments, {v: strategy.layout for v, strategy in of.items()}, again)
 
     def assign(self, decision: Decision) -> list[int] | None:
         """An assignment that stands for a decision, hubs chosen to fit; None when it is not in this space."""
@@ -209,7 +255,9 @@ class Network:
             if layout not in spread.layouts:
                 return None
             picks[variable] = int(np.flatnonzero(spread.index == spread.layouts.index(layout))[0])
-        around: dict[int, np.ndarray] = {v: self.problem.costs[v] for v, _ in self.hubs.values()}
+        around: dict[int, np.ndarray] = {
+            hub.variable: self.problem.costs[hub.variable] for hub in self.hubs.values()
+        }
         for i, j, table in self.problem.edges:
             if i in around and picks[j] >= 0:
                 around[i] = around[i] + table[:, picks[j]]

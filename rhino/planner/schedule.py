@@ -105,7 +105,8 @@ def schedule(graph: Graph, decision: Decision, shop: Workshop, *, regather: bool
             continue
         moved = [(user, layout) for user, layout in wanted if layout != source]
         if moved:
-            transfers[value] = _tree(graph, shop, value, source, moved, decision.hubs.get(value), regather)
+            anew = regather or value in decision.again
+            transfers[value] = _tree(graph, shop, value, source, moved, decision.hubs.get(value), anew)
     return Schedule(graph, decision, results, transfers, makers)
 
 

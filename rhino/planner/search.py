@@ -217,7 +217,7 @@ class Search:
             found = self.best([found, self._in_full(found, space)])
         if self.bytes(found) <= limit and self.objective == "time":
             return found
-        alone = Network(space, self.leaders, self.folding, share_arguments=False)
+        alone = Network(space, self.leaders, self.folding, ways=True)
         return self._squeeze(found, alone, limit) if self.objective == "time" else self._least(found, alone)
 
     def _found(
