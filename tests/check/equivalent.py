@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from bounds import chooses_nothing, meets_zeros
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
@@ -104,8 +105,28 @@ def varying(module: ModuleOp, mesh: Mesh) -> Mapping[SSAValue, Atoms]:
     return out
 
 
+def harmless_padding(original: ModuleOp, mesh: Mesh, copy: Operation) -> str | None:
+    """Why a select against padding may be left out; `copy` stands in its place."""
+    if of_labels(copy.operands[0]):
+        return "padding is zero already: no label is of a class that does not exist"
+    assert copy.parent is not None
+    place = list(copy.parent.ops).index(copy)
+    select = list(signature.main_of(original).body.block.ops)[place]
+    assert select.name == "hlo.select"
+    if chooses_nothing(original, mesh, select):
+        return "padding is zero already, whatever the arguments hold"
+    if meets_zeros(original, mesh, select):
+        return "padding is multiplied by zeros, whatever the arguments hold"
+    return None
+
+
 def reason(
-    kind: str, mutant: ModuleOp, altered: Sequence[Operation], near: Iterable[Operation], mesh: Mesh
+    kind: str,
+    original: ModuleOp,
+    mutant: ModuleOp,
+    altered: Sequence[Operation],
+    near: Iterable[Operation],
+    mesh: Mesh,
 ) -> str | None:
     """Why a mutant that was found equal on some arguments is equal on all, or None if nothing shows it.
 
@@ -119,8 +140,8 @@ def reason(
     if isinstance(first, CollectiveOp) and uniform(first.results[0]):
         return "all elements are one constant"
     differs = varying(mutant, mesh)
-    if kind == "padding let in" and of_labels(first.operands[0]):
-        return "padding is zero already: no label is of a class that does not exist"
+    if kind == "padding let in":
+        return harmless_padding(original, mesh, first)
     if kind == "a collective duplicated" and getattr(first, "kind", None) in IDEMPOTENT:
         return "the reduction of equal values is that value"
     if kind == "a collective moved":

@@ -92,7 +92,7 @@ def judge(kind: str, mutant: Mutant) -> str:
         return "refused"
     finding = base.check(module)
     if finding is None:
-        why = equivalent.reason(kind, module, altered, neighbourhood(altered), base.mesh)
+        why = equivalent.reason(kind, base.local, module, altered, neighbourhood(altered), base.mesh)
         assert why is not None, f"{kind} in {base.name} is missed: {altered}"
         return why
     near = neighbourhood(altered)
