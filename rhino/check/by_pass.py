@@ -88,6 +88,7 @@ def check_passes(
     *,
     limit: float,
     widen: bool = True,
+    floor: float = 0.0,
     tell: Callable[[str], None] = lambda name: None,
 ) -> Outcome:
     """Run the passes on a module (which is left as it was) until one changes what it computes.
@@ -96,12 +97,14 @@ def check_passes(
         arrays: a value for every argument that any of the modules has, by name.
         limit: the greatest relative error that counts as equal.
         widen: compute everything in f64.
+        floor: the least scale of a value in the middle of a placed or local program (see `Expected`): what is nothing
+            but rounding is not its own measure where all numbers are about one.
         tell: told the name of every pass before it runs.
 
     Raises what the passes raise.
     """
     out = Outcome(module.clone())
-    chain = _Chain(arrays, limit, widen)
+    chain = _Chain(arrays, limit, widen, floor)
     for number, each in enumerate(passes, 1):
         tell(each.name)
         began = time.perf_counter()
@@ -130,10 +133,11 @@ class _Step:
 class _Chain:
     """What one pass hands to the next: local passes share the reference of the placed module."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], limit: float, widen: bool) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], limit: float, widen: bool, floor: float) -> None:
         self.arrays = arrays
         self.limit = limit
         self.widen = widen
+        self.floor = floor
         self.placed: tuple[Reference, Mapping[str, Name]] | None = None
 
     def given(self, module: ModuleOp) -> list[np.ndarray]:
@@ -188,7 +192,8 @@ class _Chain:
         """A pass on a placed or a local program; `current` has names from the first one on."""
         if self.placed is None:
             before = name_values(current)
-            self.placed = Reference.of(current, before, self.given(current), widen=self.widen), before
+            arrays = self.given(current)
+            self.placed = Reference.of(current, before, arrays, widen=self.widen, floor=self.floor), before
         reference, names = self.placed
         after = each.apply(current.clone())
         finding = _malformed(after) or _lost(after, reference, each)

@@ -152,10 +152,12 @@ class Reference:
         *,
         widen: bool,
         alone: bool = False,
+        floor: float = 0.0,
     ) -> Reference:
         """Run a global or placed module; `names` is what `name_values` returned for it.
 
-        With `alone` a placed module counts as a program for one device. Raises what `record` raises.
+        With `alone` a placed module counts as a program for one device. No value's scale is less than `floor`. Raises
+        what `record` raises.
         """
         placed = not alone and stage_of(module) == "placed"
         mesh = mesh_of(module) if placed else ALONE
@@ -171,7 +173,7 @@ class Reference:
             op = value.owner if isinstance(value.owner, Operation) else None
             near = [known[v] for v in op.operands] if op is not None else []
             layout = layouts[value] if layouts is not None else Layout.replicated(array.ndim)
-            scale = max(map(magnitude, [array, *near]))
+            scale = max([floor, *map(magnitude, [array, *near])])
             tag = tag_of(value)
             assert tag, "the values have no names"
             expected[tag] = Expected(names[tag].shown, op, layout, mesh, array, scale)

@@ -81,12 +81,15 @@ def plan_command(
     no_fold: Fold = False,
     mesh_axes: MeshAxes = 3,
     no_pad: NoPad = False,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not check that the plan computes what the program does.")
+    ] = False,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Write the plan as MLIR text.", show_default=False)
     ] = None,
     json: Json = None,
 ) -> None:
-    """Search the layouts of all tensors and show what they cost. Needs no GPU."""
+    """Search the layouts of all tensors, show what they cost, check the plan. Needs no GPU."""
     from rhino.cli.plan import PlanOptions, plan_program
     from rhino.cli.planning import Request
 
@@ -104,7 +107,7 @@ def plan_command(
         mesh_axes,
         not no_pad,
     )
-    plan_program(PlanOptions(program, request, output, json))
+    plan_program(PlanOptions(program, request, output, json, not no_check))
 
 
 @app.command("run", epilog="Example: rhino run examples/gpt2.py --nproc 4 --steps 20")

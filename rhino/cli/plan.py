@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+
 from rhino.cli.planning import Request, make_plan
 from rhino.cli.progress import phase
 from rhino.cli.run import write_json
 from rhino.cli.source import forward_of, load, step_of
 from rhino.dialects.text import print_module
-from rhino.ir.errors import UsageError
+from rhino.ir.errors import ProgramError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+
+    from rhino.planner import Plan
+
+#: Attribute of a plan's text: what was checked of it.
+CHECKED = "rhino.checked"
 
 #: Rows of a table on the terminal; the JSON file has all of them.
 _ROWS = 24
@@ -29,10 +37,14 @@ class PlanOptions:
     request: Request
     output: str | None = None
     json: str | None = None
+    check: bool = True
 
 
 def plan_program(options: PlanOptions) -> None:
-    """Plan the program's training step; print tables, write the files that were asked for."""
+    """Plan the program's training step, check the plan; print tables, write the files that were asked for.
+
+    Raises ProgramError when the partitioned program computes something else; nothing is written then but what differs.
+    """
     options.request.resolve()
     with phase("loading the program"):
         source = load(options.program)
@@ -43,6 +55,8 @@ def plan_program(options: PlanOptions) -> None:
     with phase("planning") as bar:
         plan = make_plan(step, options.request, bar.tell)
     facts = plan.to_json()
+    if options.check:
+        facts["check"] = _check(step, plan)
     if options.output is not None:
         text = print_module(plan.module, debug=True)
         try:
@@ -54,6 +68,29 @@ def plan_program(options: PlanOptions) -> None:
     show(facts)
     if options.output is not None:
         print(f"plan written to {options.output}")
+
+
+def _check(step: ModuleOp, plan: Plan) -> dict[str, Any]:
+    """Check a plan and note in its module what was checked; returns what --json writes of it."""
+    from rhino.check.planned import check_planned
+    from rhino.check.values import TOLERANCE
+    from rhino.cli.by_pass import FOLDER, write_wrong
+
+    with phase("checking the plan") as bar:
+        found = check_planned(step, plan.module, plan.padding, tell=bar.tell)
+    if found.verdict == "different":
+        files = ""
+        if found.wrong is not None:
+            with phase("minimising"):
+                files = (
+                    f"; written: {', '.join(write_wrong(found.wrong, TOLERANCE['float64'], FOLDER)['files'])}"
+                )
+        raise ProgramError(
+            f"the plan does not compute what the program does: {found.reason}{files}",
+            remedy="report this; --no-check writes the plan all the same",
+        )
+    plan.module.attributes[CHECKED] = StringAttr(found.text())
+    return {**found.to_json(), "text": found.text()}
 
 
 def show(facts: Mapping[str, Any]) -> None:
@@ -71,6 +108,8 @@ def show(facts: Mapping[str, Any]) -> None:
         f"lower bound {seconds(facts['lower_bound_s'])}, gap {facts['gap']:.2%}, "
         f"found in {facts['search_s']:.1f} s"
     )
+    if "check" in facts:
+        _show_check(console, facts["check"])
     if facts["padding"]:
         grown = ", ".join(pair.replace(":", " to ") for pair in facts["padding"].split(","))
         console.print(f"padded so that the mesh divides them: {grown}")
@@ -78,6 +117,15 @@ def show(facts: Mapping[str, Any]) -> None:
     console.print(_collectives(facts))
     if facts["templates"]:
         console.print(_templates(facts))
+
+
+def _show_check(console: Console, check: Mapping[str, Any]) -> None:
+    if check["verdict"] == "unchecked":
+        console.print(f"[yellow]{check['text']}[/]", highlight=False)
+    else:
+        console.print(f"checked: {check['text']}, {check['seconds']:.1f} s")
+    for note in check["notes"]:
+        console.print(f"note: {note}", highlight=False, markup=False)
 
 
 def _parameters(facts: Mapping[str, Any]) -> Table:
