@@ -43,8 +43,9 @@ UNDEFINED = frozenset(
 #: Entries whose gradient by torch is not the function's, and why; only their values are compared.
 WRONG_IN_TORCH = {"as_strided_scatter": "torch gives the overwritten elements a gradient, and no others"}
 
-#: Entries that torch computes less exactly than float64 allows (its Bessel functions between 4 and 9, by 4e-7).
-LOOSE = {f"special.bessel_{name}": 1e-5 for name in ("j0", "j1", "y0", "y1")}
+#: Entries that torch computes less exactly than float64 allows: its Bessel functions between 4 and 9, by 4e-7, and
+#: Airy's between -5 and -2, by 3e-6.
+LOOSE = {f"special.bessel_{name}": 1e-5 for name in ("j0", "j1", "y0", "y1")} | {"special.airy_ai": 1e-4}
 
 PASSED, UNSUPPORTED, WRONG, OUTSIDE = "passed", "unsupported", "wrong", "outside"
 

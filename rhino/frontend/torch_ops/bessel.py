@@ -1,4 +1,4 @@
-"""Bessel functions of orders 0 and 1: Chebyshev pieces near zero, and in 1 / x far from it."""
+"""Bessel functions of orders 0 and 1, and Airy's: Chebyshev pieces near zero, and in 1 / x far from it."""
 
 from __future__ import annotations
 
@@ -201,6 +201,67 @@ def _first_or_second(order: int, second: bool) -> Function:
     return function
 
 
+def _airy_middle(t: Array) -> Array:
+    return special.airy(3.5 * t - 1.5)[0]
+
+
+def _airy_decay(t: Array) -> Array:
+    """What Ai(x) is beside exp(-z) / (2 sqrt(pi) x^(1/4)), z = 2/3 x^(3/2), in t = 2 z0 / z - 1 for x >= 2."""
+    z = 2 * _AIRY_DECAYS / np.maximum(t + 1, 1e-9)
+    x = (1.5 * z) ** (2 / 3)
+    return special.airye(x)[0] * 2 * np.sqrt(np.pi) * np.sqrt(np.sqrt(x))
+
+
+def _airy_wave(quadrature: bool) -> Callable[[Array], Array]:
+    """Factors of sine and cosine of z + pi/4 for x <= -5, in t = 2 (z0 / z)^2 - 1; the cosine's times z."""
+
+    def function(t: Array) -> Array:
+        z = _AIRY_SWINGS / np.sqrt((t + 1) / 2)
+        x = (1.5 * z) ** (2 / 3)
+        ai, _, bi, _ = special.airy(-x)
+        sine, cosine = np.sin(z + np.pi / 4), np.cos(z + np.pi / 4)
+        root = np.sqrt(np.pi) * np.sqrt(np.sqrt(x))
+        if quadrature:
+            return root * z * (bi * sine - ai * cosine)
+        return root * (ai * sine + bi * cosine)
+
+    return function
+
+
+#: z where the pieces for large positive and for large negative x begin.
+_AIRY_DECAYS, _AIRY_SWINGS = 2 / 3 * 2**1.5, 2 / 3 * 5**1.5
+_AIRY_WAVES = (_airy_wave(False), _airy_wave(True))
+
+
+def airy(b: Builder, x: SSAValue) -> SSAValue:
+    """Ai(x) by pieces that meet at -5 and 2; NaN where x is infinite, as torch has it."""
+    number = _number
+    middle = b.minimum(b.maximum(x, number(b, -5.0, x)), number(b, 2.0, x))
+    middle = b.div(b.add(middle, number(b, 1.5, x)), number(b, 3.5, x))
+    near = chebyshev(b, _airy_middle, middle, 36)
+
+    def stretched(size: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """2/3 x^(3/2) and x^(1/4)."""
+        root = b.sqrt(size)
+        return b.mul(number(b, 2 / 3, x), b.mul(size, root)), b.sqrt(root)
+
+    z, quarter = stretched(b.maximum(x, number(b, 2.0, x)))
+    t = b.sub(b.div(number(b, 2 * _AIRY_DECAYS, x), z), number(b, 1.0, x))
+    scale = b.mul(number(b, 2 * math.sqrt(math.pi), x), quarter)
+    high = b.div(b.mul(chebyshev(b, _airy_decay, t, 36), b.exp(b.negate(z))), scale)
+
+    z, quarter = stretched(b.maximum(b.negate(x), number(b, 5.0, x)))
+    ratio = b.div(number(b, _AIRY_SWINGS, x), z)
+    t = b.sub(b.mul(number(b, 2.0, x), b.mul(ratio, ratio)), number(b, 1.0, x))
+    in_phase, quadrature = (chebyshev(b, f, t, 24) for f in _AIRY_WAVES)
+    angle = b.add(z, number(b, math.pi / 4, x))
+    low = b.sub(b.mul(b.sin(angle), in_phase), b.mul(b.cos(angle), b.div(quadrature, z)))
+    low = b.div(low, b.mul(number(b, math.sqrt(math.pi), x), quarter))
+
+    value = _choose(b, x, "gt", 2.0, high, _choose(b, x, "lt", -5.0, low, near))
+    return b.select(b.is_finite(x), value, number(b, math.nan, x))
+
+
 def spherical_j0(c: OpContext, x: SSAValue) -> SSAValue:
     """sin(x) / x"""
     b, y = c.b, c.widened(c.convert(x, c.element))
@@ -234,5 +295,6 @@ ATEN: dict[str, Handler] = {
     "aten.special_bessel_j1.default": _flat(_first_or_second(1, second=False)),
     "aten.special_bessel_y0.default": _flat(_first_or_second(0, second=True)),
     "aten.special_bessel_y1.default": _flat(_first_or_second(1, second=True)),
+    "aten.special_airy_ai.default": _flat(airy),
     "aten.special_spherical_bessel_j0.default": spherical_j0,
 }

@@ -230,6 +230,14 @@ def _vectors(c: OpContext, x: SSAValue, where: _Indexed, positions: Sequence[int
     return columns[0] if len(columns) == 1 else c.b.concatenate(columns, len(where.space))
 
 
+def take(c: OpContext, x: SSAValue, index: SSAValue) -> SSAValue:
+    """Elements by their positions in all of `x`, row by row; negative ones count from the end."""
+    count = math.prod(types.shape_of(x))
+    if count == 0:  # then there are no positions either
+        return c.b.full(list(c.shape), c.element, 0)
+    return c.b.take(c.b.reshape(x, [count]), _wrapped(c, index, count), 0)
+
+
 def index(c: OpContext, x: SSAValue, indices: Sequence[SSAValue | None]) -> SSAValue:
     where = _indexed(c, x, indices)
     shape = types.shape_of(x)
@@ -311,6 +319,7 @@ ATEN: dict[str, Handler] = {
     "aten.scatter_reduce.two": scatter_reduce,
     "aten.nonzero.default": nonzero,
     "aten.index_reduce.default": index_reduce,
+    "aten.take.default": take,
     "aten.index.Tensor": index,
     "aten._unsafe_index.Tensor": index,
     "aten.index_put.default": index_put,

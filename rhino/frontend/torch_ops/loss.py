@@ -75,6 +75,60 @@ def nll_loss(
     return c.convert(_index_loss(c.b, log_p, target, weights, options), c.element)
 
 
+def _linear_loss(
+    c: OpContext,
+    x: SSAValue,
+    matrix: SSAValue,
+    target: SSAValue,
+    bias: SSAValue | None,
+    weight: SSAValue | None,
+    options: _Options,
+) -> SSAValue:
+    """Cross entropy of ``x matrix^T + bias``, rows of classes; torch's chunks of it are a matter of memory only."""
+    b = c.b
+    logits = c.widened(b.dot_general(x, matrix, contract=((1,), (1,))))
+    if bias is not None:
+        spread = b.broadcast_in_dim(bias, types.shape_of(logits), [1])
+        logits = b.add(logits, c.convert(spread, types.element_of(logits)))
+    weights = None if weight is None else c.convert(weight, types.element_of(logits))
+    return c.convert(_index_loss(b, log_softmax_of(b, logits, 1), target, weights, options), c.element)
+
+
+def chunked_cross_entropy(
+    c: OpContext,
+    x: SSAValue,
+    matrix: SSAValue,
+    target: SSAValue,
+    bias: SSAValue | None,
+    weight: SSAValue | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    *_: object,
+) -> list[SSAValue]:
+    """The loss, and zeros for further results that nothing reads: gradients for torch's own backward pass."""
+    if any(c.reads(k) for k in (1, 2, 3)):
+        raise c.unsupported("gradients as results", remedy="let Rhino differentiate the loss")
+    options = _Options(1, reduction, ignore_index, label_smoothing)
+    loss = _linear_loss(c, x, matrix, target, bias, weight, options)
+    unread = [c.b.full(list(value.shape), c.element, 0) for value in c.node.meta["val"][1:]]
+    return [loss, *unread]
+
+
+def chunked_cross_entropies(
+    c: OpContext,
+    x: SSAValue,
+    matrix: SSAValue,
+    target: SSAValue,
+    bias: SSAValue | None,
+    weight: SSAValue | None,
+    ignore_index: int,
+    *_: object,
+) -> SSAValue:
+    """The loss of each row."""
+    return _linear_loss(c, x, matrix, target, bias, weight, _Options(1, "none", ignore_index, 0.0))
+
+
 def _class_dim(x: SSAValue) -> int:
     return 0 if len(types.shape_of(x)) == 1 else 1
 
@@ -139,6 +193,8 @@ def _reduced(b: Builder, losses: SSAValue, norms: SSAValue, reduction: str) -> S
 
 
 ATEN: dict[str, Handler] = {
+    "torch_nn._linear_cross_entropy_batch_chunked.default": chunked_cross_entropy,
+    "torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default": chunked_cross_entropies,
     "aten.cross_entropy_loss.default": cross_entropy,
     "aten.nll_loss_nd.default": nll_loss,
     "aten.nll_loss.default": nll_loss,

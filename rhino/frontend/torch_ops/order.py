@@ -1,11 +1,10 @@
-"""Order statistics, running extrema, searching and counting."""
+"""Order statistics, running extrema and searching."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.frontend.torch_ops.context import Handler, Number, OpContext, axis, keep_dims, promote
@@ -179,108 +178,6 @@ def bucketize(
     return searchsorted(c, boundaries, x, right=right)
 
 
-def _counts(
-    c: OpContext, x: SSAValue, bins: int, edges: Callable[[Attribute], tuple[SSAValue, SSAValue]]
-) -> SSAValue:
-    """Which of `bins` equal bins between two numbers each element is in; `bins` where it is in none."""
-    b, element = c.b, types.element_of(x)
-    low, high = (c.broadcast(v, types.shape_of(x)) for v in edges(element))
-    width = b.sub(high, low)
-    at = b.floor(b.div(b.mul(b.sub(x, low), c.full(bins, x)), width))
-    at = b.minimum(at, c.full(bins - 1, at))  # the upper border belongs to the last bin
-    inside = b.and_(b.compare(x, low, "ge"), b.compare(x, high, "le"))
-    return b.convert(b.select(inside, at, c.full(bins, at)), types.I64)
-
-
-def _bounds(c: OpContext, x: SSAValue, low: Number, high: Number) -> tuple[SSAValue, SSAValue]:
-    """The range of `histc`: as given, or of the data; wider by one at both ends where that is one number."""
-    b, element = c.b, types.element_of(x)
-    if low != high or math.prod(types.shape_of(x)) == 0:
-        return b.full([], element, float(low)), b.full([], element, float(high if high != low else low + 1))
-    return _apart(b, b.reduce(x, [0], "min"), b.reduce(x, [0], "max"), 1.0)
-
-
-def _apart(b: Builder, low: SSAValue, high: SSAValue, by: float) -> tuple[SSAValue, SSAValue]:
-    """Two bounds, moved apart where they are equal."""
-    step = b.select(b.compare(low, high, "eq"), b.full_like(low, by), b.full_like(low, 0))
-    return b.sub(low, step), b.add(high, step)
-
-
-def _tally(b: Builder, at: SSAValue, weights: SSAValue, bins: int) -> SSAValue:
-    zeros = b.full([bins], types.element_of(weights), 0)
-    return b.scatter_along(zeros, at, weights, 0, "add")
-
-
-def histc(c: OpContext, x: SSAValue, bins: int = 100, min: Number = 0, max: Number = 0) -> SSAValue:
-    b = c.b
-    x = b.stop_gradient(b.reshape(x, [math.prod(types.shape_of(x))]))
-    bounds = _bounds(c, x, min, max)
-    return _tally(b, _counts(c, x, bins, lambda _: bounds), c.full(1, x), bins)
-
-
-def histogram(
-    c: OpContext,
-    x: SSAValue,
-    bins: int = 100,
-    *,
-    range: Sequence[float] | None = None,
-    weight: SSAValue | None = None,
-    density: bool = False,
-) -> list[SSAValue]:
-    """Counts (or sums of weights) in equal bins, and their borders."""
-    b = c.b
-    x = b.stop_gradient(b.reshape(x, [math.prod(types.shape_of(x))]))
-    if range is not None:
-        low, high = (b.full([], types.element_of(x), float(v)) for v in range)
-    elif math.prod(types.shape_of(x)):
-        low, high = b.reduce(x, [0], "min"), b.reduce(x, [0], "max")
-    else:
-        low, high = (b.full([], types.element_of(x), float(v)) for v in (0, 1))
-    bounds = _apart(b, low, high, 0.5)
-    at = _counts(c, x, bins, lambda _: bounds)
-    low, high = (b.broadcast_in_dim(v, [bins + 1], []) for v in bounds)
-    step = b.div(b.sub(high, low), c.full(bins, low))
-    count = c.convert(b.iota(types.tensor([bins + 1], types.I64), 0), types.element_of(x))
-    edges = b.add(low, b.mul(count, step))
-    return [_weighed(c, x, at, edges, bins, weight, density), edges]
-
-
-def histogram_between(
-    c: OpContext, x: SSAValue, edges: SSAValue, *, weight: SSAValue | None = None, density: bool = False
-) -> list[SSAValue]:
-    """Counts (or sums of weights) between given borders; the last belongs to the last bin."""
-    b = c.b
-    x = b.stop_gradient(b.reshape(x, [math.prod(types.shape_of(x))]))
-    bins = types.shape_of(edges)[0] - 1
-    shape = [types.shape_of(x)[0], bins + 1]
-    borders, values = b.broadcast_in_dim(edges, shape, [1]), b.broadcast_in_dim(x, shape, [0])
-    passed = b.reduce(b.convert(b.compare(borders, values, "le"), types.I64), [1], "sum")
-    at = b.sub(passed, b.full_like(passed, 1))
-    top = b.broadcast_in_dim(b.reduce(edges, [0], "max"), types.shape_of(x), [])
-    at = b.select(b.compare(x, top, "eq"), b.full_like(at, bins - 1), at)
-    at = b.select(b.compare(at, b.full_like(at, 0), "lt"), b.full_like(at, bins), at)
-    return [_weighed(c, x, at, edges, bins, weight, density), edges]
-
-
-def _weighed(
-    c: OpContext,
-    x: SSAValue,
-    at: SSAValue,
-    edges: SSAValue,
-    bins: int,
-    weight: SSAValue | None,
-    density: bool,
-) -> SSAValue:
-    b = c.b
-    ones = c.full(1, x) if weight is None else b.reshape(weight, types.shape_of(x))
-    total = _tally(b, at, ones, bins)
-    if not density:
-        return total
-    width = b.sub(b.slice(edges, [1], [bins + 1]), b.slice(edges, [0], [bins]))
-    mass = b.broadcast_in_dim(b.reduce(total, [0], "sum"), [bins], [])
-    return b.div(total, b.mul(mass, width))
-
-
 ATEN: dict[str, Handler] = {
     "aten.kthvalue.default": kthvalue,
     "aten.median.default": _median(ignoring_nan=False),
@@ -295,7 +192,4 @@ ATEN: dict[str, Handler] = {
     "aten.searchsorted.Scalar": searchsorted,
     "aten.bucketize.Tensor": bucketize,
     "aten.bucketize.Scalar": bucketize,
-    "aten.histc.default": histc,
-    "aten.histogram.bin_ct": histogram,
-    "aten.histogram.bins_tensor": histogram_between,
 }

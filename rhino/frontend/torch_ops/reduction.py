@@ -239,7 +239,24 @@ def topk(
     return [values, index]
 
 
+def hash_tensor(
+    c: OpContext, x: SSAValue, dims: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
+) -> SSAValue:
+    """The exclusive or of the elements' bits, floats as f64 and integers as i64."""
+    b = c.b
+    element = types.F64 if types.is_float(types.element_of(x)) else types.I64
+    if mode != 0 or types.is_complex(types.element_of(x)):
+        raise c.unsupported(f"mode {mode} of {types.element_of(x)}", remedy="hash real numbers with mode 0")
+    bits = b.bitcast_convert(b.stop_gradient(c.convert(x, element)), types.UI64)
+    over = axes(dims, len(types.shape_of(x)))
+    if over:
+        start = b.full([], types.UI64, 0)
+        (bits,) = b.generic_reduce([bits], [start], over, lambda b, one, other: [b.xor(one, other)])
+    return b.reshape(bits, list(c.shape))
+
+
 ATEN: dict[str, Handler] = {
+    "aten.hash_tensor.default": hash_tensor,
     "aten.sum.default": sum_,
     "aten.sum.dim_IntList": sum_,
     "aten.mean.default": mean,
