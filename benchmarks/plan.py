@@ -1,4 +1,5 @@
-"""Plan a published model for a cluster, and say where the time goes: capture, differentiation, search, partition.
+"""Plan a published model for a cluster, and say where the time goes: capture, differentiation, search, partition, and
+the check that the plan computes what the program does.
 
     python benchmarks/plan.py llama3-8b --cluster 8x8xH100 --mesh-axes 2 --level O1 --json 8b-O1.json
     python benchmarks/plan.py --record 8b-O1.json 8b-O2.json ...
@@ -69,7 +70,8 @@ def training_program(options: argparse.Namespace, clock: Clock) -> tuple[ModuleO
 
 
 def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clock) -> dict[str, Any]:
-    """Search and partition in this process. Raises RhinoError when there is no plan."""
+    """Search, partition and check in this process. Raises RhinoError when there is no plan."""
+    from rhino.check.planned import check_planned
     from rhino.dialects import signature
     from rhino.passes.fuse_collectives import fuse_collectives
     from rhino.passes.spmd import spmd
@@ -96,6 +98,8 @@ def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clo
     spmd(local)
     fuse_collectives(local)
     clock.done("partition")
+    checked = check_planned(step, found.module, found.padding)
+    clock.done("check")
     own = clock.stages.pop("imports")
     return {
         "model": options.model,
@@ -110,6 +114,7 @@ def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clo
         "cpu_seconds": {stage: cpu for stage, (_, cpu) in clock.stages.items()},
         "import_s": own[0],
         "search_stages": {stage: wall for stage, (wall, _) in stages.stages.items()},
+        "check": {**checked.to_json(), "text": checked.text()},
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         **{k: v for k, v in found.to_json().items() if k not in ("parameters", "program", "constraints")},
     }
@@ -137,6 +142,7 @@ def report(found: dict[str, Any]) -> str:
             f"{found['level']}, meshes of at most {found['mesh_axes']} axes",
             table(["stage", "seconds", "CPU seconds"], rows),
             "search: " + ", ".join(f"{name} {s:.2f} s" for name, s in stages),
+            f"checked: {found['check']['text']}",
             f"peak memory of this process {found['peak_rss_bytes'] / 1e9:.2f} GB",
             f"mesh {found['mesh']} from {found['origin']}: step {own * 1e3:.5g} ms (compute "
             f"{cost['compute_s'] * 1e3:.5g}, communication {cost['comm_s'] * 1e3:.5g}), lower bound "
@@ -152,14 +158,14 @@ def report(found: dict[str, Any]) -> str:
 
 
 def sum_of(seconds: dict[str, float]) -> float:
-    """What the project's limits are about: search and partition, without capture and differentiation."""
+    """What the project's limits are about: search and partition, without capture, differentiation and check."""
     return seconds["search"] + seconds["partition"]
 
 
 def summary(runs: list[dict[str, Any]]) -> str:
     """One row for every run."""
     header = ["model", "layers", "cluster", "level", "axes", "capture s", "differentiate s", "search s"]
-    header += ["partition s", "both, CPU s", "peak GB", "mesh", "step ms", "GB/device", "gap"]
+    header += ["partition s", "both, CPU s", "check s", "peak GB", "mesh", "step ms", "GB/device", "gap"]
     rows = [
         [
             r["model"],
@@ -169,6 +175,7 @@ def summary(runs: list[dict[str, Any]]) -> str:
             r["mesh_axes"],
             *(f"{r['seconds'][s]:.1f}" for s in ("capture", "differentiate", "search", "partition")),
             f"{sum_of(r['cpu_seconds']):.1f}",
+            f"{r['seconds']['check']:.1f}" if "check" in r["seconds"] else "-",
             f"{r['peak_rss_bytes'] / 1e9:.2f}",
             r["mesh"].replace(",", " "),
             f"{r['cost']['step_time_s'] * 1e3:.1f}",

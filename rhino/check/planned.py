@@ -99,7 +99,7 @@ class PlanCheck:
             else f"at full size on {self.ranks} ranks"
         )
         part = (
-            f"{self.layers} of {self.of} layers ({self.kept} of {self.ops} ops), "
+            f"{self.layers} of {self.of} equal layers ({self.kept} of {self.ops} ops), "
             if self.kept < self.ops
             else ""
         )

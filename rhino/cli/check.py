@@ -64,6 +64,7 @@ class CheckOptions:
     json: str | None = None
     by_pass: bool = False
     out_dir: str = FOLDER
+    shrunk: bool = False
 
     def check(self) -> None:
         """Raise UsageError for a mode that there is not, or that does not go with --by-pass."""
@@ -72,6 +73,11 @@ class CheckOptions:
         if self.by_pass and self.mode == "float32":
             # What rounding does to a value in the middle of a program says nothing.
             raise UsageError("--by-pass does not go with mode float32", remedy="use float64 or integer")
+        if self.shrunk and (self.by_pass or self.mode != "float64"):
+            raise UsageError(
+                "--shrunk compares in float64 and names the pass by itself",
+                remedy="leave out --mode and --by-pass",
+            )
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,8 @@ def check_program(options: CheckOptions) -> bool:
     options.request.resolve()
     with phase("loading the program"):
         source = load(options.program)
+    if options.shrunk:
+        return _check_shrunk(source, options)
     if options.by_pass:
         report = check_source_by_pass(source, options.request, options.mode, options.out_dir)
     else:
@@ -156,6 +164,28 @@ def check_program(options: CheckOptions) -> bool:
         write_json(options.json, report.to_json())
     _print(report)
     return report.equal
+
+
+def _check_shrunk(source: Source, options: CheckOptions) -> bool:
+    """The check that `rhino plan` makes of a plan; see `rhino.check.planned`."""
+    from rhino.check.planned import check_planned
+
+    with phase("capturing and differentiating"):
+        step = step_of(forward_of(source), source.optimizer)
+    with phase("planning") as bar:
+        plan = make_plan(step, options.request, bar.tell)
+    with phase("checking the plan") as bar:
+        found = check_planned(step, plan.module, plan.padding, tell=bar.tell)
+    if options.json is not None:
+        write_json(options.json, {"equal": found.verdict == "equal", **found.to_json()})
+    print(f"{'equal: ' if found.verdict == 'equal' else ''}{found.text()}; mesh {plan.mesh}")
+    for note in found.notes:
+        print(f"note: {note}")
+    if found.wrong is not None:
+        with phase("minimising"):
+            files = write_wrong(found.wrong, TOLERANCE["float64"], options.out_dir)["files"]
+        print(f"  written: {', '.join(files)}")
+    return found.verdict == "equal"
 
 
 def check_source(source: Source, request: Request, mode: str = "float64") -> Report:

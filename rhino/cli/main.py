@@ -161,6 +161,12 @@ def check_command(
         bool,
         typer.Option("--by-pass", help="Name the first pass, and op, that differ; write a minimised module."),
     ] = False,
+    shrunk: Annotated[
+        bool,
+        typer.Option(
+            "--shrunk", help="Check the plan on small shapes, equal layers once: any size, seconds."
+        ),
+    ] = False,
     fuzz: Annotated[
         int | None,
         typer.Option(help="Check so many random programs, layouts and meshes instead.", show_default=False),
@@ -179,7 +185,7 @@ def check_command(
     if program is None:
         raise UsageError("there is no program", remedy="give PROGRAM, or --fuzz N for random ones")
     request = Request(cluster, nproc, mesh, plan, memory_limit, pad=not no_pad)
-    if not check_program(CheckOptions(program, request, mode, json, by_pass, out_dir)):
+    if not check_program(CheckOptions(program, request, mode, json, by_pass, out_dir, shrunk)):
         raise typer.Exit(1)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from rhino.check.planned import PlanCheck, check_planned
 from rhino.check.same import first_other
 from rhino.check.shrink import elements, shrink
 from rhino.check.sizes import Extents, ShrinkError, Sizes, Sum
+from rhino.cli.main import main
 from rhino.cli.source import step_of
 from rhino.dialects import signature
 from rhino.dialects.dist import ReshardOp
@@ -145,7 +148,7 @@ def test_of_equal_layers_the_first_two_and_the_last_stay(five_layers: tuple[Modu
     assert _kinds(found.module) == _kinds(part.module)
     checked = check_planned(program, found.module)
     assert checked.verdict == "equal" and checked.kept < checked.ops
-    assert re.search(r"3 of \d layers \(\d+ of \d+ ops\)", checked.text())
+    assert re.search(r"3 of \d equal layers \(\d+ of \d+ ops\)", checked.text())
 
 
 def _kinds(module: ModuleOp) -> set[str]:
@@ -367,3 +370,43 @@ def test_what_cannot_be_small_stays_as_it_is() -> None:
     sizes.hold(a, [(0, 1, 6)])
     sizes.solve()
     assert sizes.value(a) + 5 == sizes.value(b) and sizes.value(a) == sizes.devices(0)
+
+
+# On the command line.
+
+MLP = str(Path(__file__).parents[2] / "examples" / "mlp.mlir")
+
+
+def _code(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as done:
+        main(list(arguments))
+    return int(done.value.code or 0)
+
+
+def test_plans_are_written_with_what_was_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, facts = tmp_path / "plan.mlir", tmp_path / "plan.json"
+    arguments = ["plan", MLP, "--mesh", "x=4", "--plan", "dp", "-o", str(out), "--json", str(facts)]
+    assert _code(*arguments) == 0
+    found = json.loads(facts.read_text())["check"]
+    assert found["verdict"] == "equal" and found["ranks"] == 2 and found["shrunk"]
+    assert f"checked: {found['text']}, " in capsys.readouterr().out
+    assert f'rhino.checked = "{found["text"]}"' in out.read_text()
+    assert _code(*arguments, "--no-check") == 0
+    assert "rhino.checked" not in out.read_text() and "check" not in json.loads(facts.read_text())
+    assert _code("check", MLP, "--plan", str(out), "--shrunk", "--json", str(facts)) == 0
+    assert json.loads(facts.read_text())["equal"]
+    assert f"equal: {found['text']}" in capsys.readouterr().out
+    assert _code("check", MLP, "--mesh", "x=4", "--shrunk", "--by-pass") == 2
+
+
+def test_a_plan_that_is_wrong_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fusing, "fuse_collectives", _drop_all_reduces)
+    monkeypatch.setattr(planned, "MOST", 1_000_000)
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "plan.mlir"
+    assert _code("plan", MLP, "--mesh", "x=4", "--plan", "dp", "-o", str(out)) == 1
+    error = capsys.readouterr().err
+    assert "does not compute what the program does: after fuse-collectives" in error and "--no-check" in error
+    assert not out.exists() and (tmp_path / "rhino-check" / "fuse-collectives.before.mlir").exists()
