@@ -46,6 +46,9 @@ LOCAL = ("spmd", "fuse-collectives", "fuse")
 #: The least scale of a value. Arguments are about one, so what is less than 1e-13 is rounding of something else.
 FLOOR = 1.0
 
+#: What PyTorch's losses take for a label that does not count.
+IGNORED = -100
+
 #: How often numbers are drawn before a difference counts.
 DRAWS = 2
 
@@ -250,7 +253,7 @@ def draw(module: ModuleOp, seed: int = 0) -> dict[str, np.ndarray]:
     """Arguments for a placed module, by name, each as it is computed with in f64.
 
     Floats are normal (second moments squares of such); all of them positive if the program makes a NaN of others.
-    Integers are indices of what the program looks up.
+    Integers are indices of what the program looks up; some of the inputs' are those of labels that do not count.
     """
     wide = module.clone()
     widen_floats(wide)
@@ -283,7 +286,17 @@ def _value(
         # Small weights, so that no softmax is saturated and its gradient nothing but rounding.
         value = rng.normal(scale=0.3 if slot.role == "parameter" else 1.0, size=shape)
         return np.abs(value) + 0.1 if positive else value**2 if slot.slot == "v" else value
-    return rng.integers(0, 2 if element == types.I1 else most, shape)
+    if element == types.I1:
+        return rng.integers(0, 2, shape)
+    indices = rng.integers(0, most, shape)
+    if (
+        slot.role == "input"
+        and types.is_integer(element)
+        and np.iinfo(types.numpy_dtype(element)).min < IGNORED
+    ):
+        # Some labels are ignored, so that ranks have different numbers of others.
+        return np.where(rng.random(shape) < 0.15, IGNORED, indices)
+    return indices
 
 
 def _indices(module: ModuleOp) -> int:

@@ -34,6 +34,10 @@ from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.rule import Dims, Rule
 from rhino.ir.text import show_location
 
+#: The least that an extent without digits becomes. Of two numbers a norm would leave nothing but their signs; whether
+#: three or four lead to less depends on the products that they must fit.
+LENGTHS = (3, 4)
+
 #: Extents up to this size are never named as what keeps a program large.
 _SMALL = 16
 
@@ -240,8 +244,11 @@ class _Reading:
         return out
 
     def solve(self, least: int) -> Sizes:
-        """Small sizes for everything."""
-        sizes = Sizes(self.extents, [group.size for group in self.groups], least)
+        """Small sizes for everything: the least of those that several beginnings lead to. Raises ShrinkError."""
+        return min((self._solve(least, length) for length in LENGTHS), key=self._work)
+
+    def _solve(self, least: int, length: int) -> Sizes:
+        sizes = Sizes(self.extents, [group.size for group in self.groups], least, length)
         done: set[tuple[int, tuple[_Digit, ...]]] = set()
         for value, dims in self.dims.items():
             for extent, digits in zip(dims, self.of(self.program.layouts[value]).dims, strict=True):
@@ -251,6 +258,12 @@ class _Reading:
                     sizes.hold(extent, digits)
         sizes.solve()
         return sizes
+
+    def _work(self, sizes: Sizes) -> int:
+        """Elements of all values on all ranks."""
+        known = [sizes.value(e) for e in range(len(self.extents.size))]
+        elements = sum(math.prod(known[e] for e in dims) for dims in self.dims.values())
+        return elements * math.prod(sizes.devices(g) for g in range(len(self.groups)))
 
     def kept(self) -> tuple[str, ...]:
         """Ops that keep large extents as they are."""

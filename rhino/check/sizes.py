@@ -19,9 +19,6 @@ from dataclasses import dataclass, field
 
 from rhino.ir.errors import ProgramError
 
-#: The least that a larger extent becomes: of two numbers a norm would leave nothing but their signs.
-LEAST = 3
-
 #: Rounds of raising after which there is taken to be no answer, and how often something is given up for one.
 _ROUNDS, _ATTEMPTS = 200, 50
 
@@ -192,11 +189,16 @@ class Sizes:
     Attributes:
         groups: true sizes of the groups of devices that digits belong to.
         kept: variables, and groups, that stay as they are.
+
+    Args:
+        least: the least that a larger group becomes.
+        length: the least that a larger extent without digits becomes.
     """
 
-    def __init__(self, extents: Extents, groups: Sequence[int], least: int) -> None:
+    def __init__(self, extents: Extents, groups: Sequence[int], least: int, length: int = 3) -> None:
         self.extents = extents
         self.groups = tuple(groups)
+        self._length = length
         self.kept_groups: set[int] = set()
         self.kept: set[int] = set()
         self._sets = Sets()
@@ -215,7 +217,7 @@ class Sizes:
         root = self.extents.sets.find(extent)
         if root not in self._of:
             places = self.extents.places(root)
-            least = 1 if root in self.extents.amounts else LEAST
+            least = 1 if root in self.extents.amounts else self._length
             made = []
             for a, b in zip(places, places[1:], strict=False):
                 self._true.append(b // a)
@@ -386,12 +388,24 @@ class Sizes:
         for term in reversed(terms):
             options = [v for v in term if v not in self.kept and self._small[v] < self._true[v]]
             if options:
-                best = max(options, key=lambda v: self._true[v] / self._small[v])
+                want = math.prod(self._small[v] for v in term) + missing
+                # One that makes up for all of it, if there is one; else the one with most room.
+                best = max(
+                    options, key=lambda v: (self._fills(v, term, want), self._true[v] / self._small[v])
+                )
                 others = math.prod(self._small[v] for v in term) // self._small[best]
-                step = max(1, -(-missing // others) if others else 1)
-                self._small[best] = min(self._true[best], self._small[best] + step)
+                least = max(self._small[best] + 1, -(-want // others) if others else 0)
+                self._small[best] = min(self._true[best], least)
                 return True
         return False
+
+    def _fills(self, variable: int, term: Sequence[int], want: int) -> bool:
+        """Whether a product can be what it should if this variable alone is raised."""
+        others = math.prod(self._small[v] for v in term) // self._small[variable]
+        if not others or want % others or want // others > self._true[variable]:
+            return False
+        unit, tight = self._unit(variable)
+        return not tight and want // others % unit == 0
 
     def value(self, extent: int) -> int:
         """The small size of an extent."""
