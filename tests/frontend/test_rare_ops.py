@@ -1,4 +1,4 @@
-"""Ops that few programs have: histograms of points, hashes, Airy's function, cross entropy in chunks."""
+"""Ops that few programs have: histograms of points, hashes, filled positions, Airy's function, cross entropy in chunks."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ CASES = (
     case("histograms", _histograms, normal(9, 2), positive(9), gradient=False),
     case("hashes", _hashes, normal(3, 2), integers(-5, 9, 4, 2), gradient=False),
     case("take", torch.take, normal(3, 4), integers(-12, 12, 2, 3)),
+    case(
+        "fill",
+        lambda x, v, k: torch.index_fill(x, 1, k, v.sum()),
+        normal(3, 4),
+        normal(1),
+        integers(0, 4, 7),
+    ),
     case("chunks", _chunks, normal(6, 3), normal(4, 3), normal(4), integers(0, 4, 6)),
     case("airy", lambda x: torch.special.airy_ai(5 * x), positive(20), gradient=False),
 )

@@ -39,6 +39,7 @@ ONCE_WRONG = (
     ("gather", 4),
     ("lu_unpack", 15),
     ("linalg.solve", 3),
+    ("index_fill", 5),
 )
 
 

@@ -230,6 +230,21 @@ def _vectors(c: OpContext, x: SSAValue, where: _Indexed, positions: Sequence[int
     return columns[0] if len(columns) == 1 else c.b.concatenate(columns, len(where.space))
 
 
+def index_fill(c: OpContext, x: SSAValue, dim: int, index: SSAValue, value: SSAValue | Number) -> SSAValue:
+    """One value at some positions of a dimension; its gradient counts a position once, however often it is named."""
+    b, shape = c.b, types.shape_of(x)
+    count = math.prod(types.shape_of(index))
+    if count == 0 or math.prod(shape) == 0:
+        return x
+    dim = axis(dim, len(shape))
+    extent = shape[dim] if shape else 1
+    named = b.broadcast_in_dim(b.reshape(_wrapped(c, index, extent), [count]), [count, extent], [0])
+    places = b.iota(types.tensor([count, extent], types.element_of(index)), 1)
+    hit = b.reduce(b.compare(named, places, "eq"), [0], "or")
+    filled = b.broadcast_in_dim(hit, list(shape), [dim]) if shape else b.reshape(hit, [])
+    return b.select(filled, c.operand(value, c.element, shape), x)
+
+
 def take(c: OpContext, x: SSAValue, index: SSAValue) -> SSAValue:
     """Elements by their positions in all of `x`, row by row; negative ones count from the end."""
     count = math.prod(types.shape_of(x))
@@ -319,6 +334,8 @@ ATEN: dict[str, Handler] = {
     "aten.scatter_reduce.two": scatter_reduce,
     "aten.nonzero.default": nonzero,
     "aten.index_reduce.default": index_reduce,
+    "aten.index_fill.int_Scalar": index_fill,
+    "aten.index_fill.int_Tensor": index_fill,
     "aten.take.default": take,
     "aten.index.Tensor": index,
     "aten._unsafe_index.Tensor": index,
