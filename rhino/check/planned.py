@@ -158,7 +158,8 @@ def check_planned(
     if found is not None:
         notes = (f"the shrunk program is {found.text()}",)
     tell("running at full size")
-    return done(replace(_run(part.module, base), notes=notes))
+    whole = _run(part.module, base)
+    return done(replace(whole, notes=(*notes, *whole.notes)))
 
 
 def _say(error: Exception) -> str:

@@ -34,9 +34,12 @@ from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.rule import Dims, Rule
 from rhino.ir.text import show_location
 
-#: The least that an extent without digits becomes. Of two numbers a norm would leave nothing but their signs; whether
-#: three or four lead to less depends on the products that they must fit.
+#: The least that an extent without digits becomes; whether three or four lead to less depends on the products that they
+#: must fit. Of two numbers a norm leaves nothing but their signs, so two is for what is large otherwise.
 LENGTHS = (3, 4)
+
+#: Elements of all values on all ranks from which on that is.
+MUCH = 20_000_000
 
 #: Extents up to this size are never named as what keeps a program large.
 _SMALL = 16
@@ -245,7 +248,8 @@ class _Reading:
 
     def solve(self, least: int) -> Sizes:
         """Small sizes for everything: the least of those that several beginnings lead to. Raises ShrinkError."""
-        return min((self._solve(least, length) for length in LENGTHS), key=self._work)
+        best = min((self._solve(least, length) for length in LENGTHS), key=self._work)
+        return best if self._work(best) <= MUCH else min((best, self._solve(least, 2)), key=self._work)
 
     def _solve(self, least: int, length: int) -> Sizes:
         sizes = Sizes(self.extents, [group.size for group in self.groups], least, length)
