@@ -63,7 +63,8 @@ def strategies(
 ) -> list[Strategy]:
     """All strategies that bring a value from one of `sources` into one of `layouts` and that can be worth it.
 
-    A *rooted* value is an argument or a view: its memory is that of something else and stays, whatever its hub does.
+    Of the sizes of sources the least, the middle one and the greatest below the layout's are told apart. A *rooted*
+    value is an argument or a view: its memory is that of something else and stays, whatever its hub does.
     """
     sizes = {elements(shape, source) for source in sources}
     out = []
@@ -75,7 +76,8 @@ def strategies(
             out.append(Strategy(layout, SAME))
             out += [Strategy(layout, AGAIN, smaller[-1])] if smaller else []
         else:
-            out += [Strategy(layout, AGAIN, held) for held in smaller]
+            levels = {smaller[0], smaller[len(smaller) // 2], smaller[-1]} if smaller else ()
+            out += [Strategy(layout, AGAIN, held) for held in sorted(levels)]
     return out
 
 

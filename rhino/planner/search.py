@@ -7,7 +7,7 @@ and the answer is the minimum over all of them: it is never dearer than a templa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +22,7 @@ from rhino.planner.effort import Effort
 from rhino.planner.fold import fold, together, unfolded
 from rhino.planner.graph import Graph, weight
 from rhino.planner.memory import Lifetimes, Memory
+from rhino.planner.meshes import merged, meshes, template_meshes
 from rhino.planner.network import Decision, Network
 from rhino.planner.pins import Constraints, clash, culprits
 from rhino.planner.refine import embedding, refine
@@ -46,6 +47,9 @@ FINALS = 3
 
 #: How often the network's limit is tightened when the plan that it finds needs more than it thought.
 ROUNDS = 4
+
+#: Share of what a plan needed beyond the network's figures that the next limit leaves.
+TIGHTER = 0.995
 
 #: Programs whose parameters fill fewer buckets are also planned as if there were none.
 FEW_BUCKETS = 16
@@ -79,9 +83,14 @@ class Found:
         return self.shop.mesh
 
     @cached_property
-    def _measured(self) -> tuple[Schedule, PlanCost]:
+    def direct(self) -> tuple[Schedule, PlanCost]:
+        """The plan as the network means it."""
         plan = schedule(self.graph, self.decision, self.shop)
-        cost = cost_of(plan, self.shop)
+        return plan, cost_of(plan, self.shop)
+
+    @cached_property
+    def _measured(self) -> tuple[Schedule, PlanCost]:
+        plan, cost = self.direct
         if cost.peak_memory_bytes > self.limit:
             again = schedule(self.graph, self.decision, self.shop, regather=True)
             other = cost_of(again, self.shop)
@@ -106,31 +115,6 @@ class Outcome:
     best: Found
     lower_bound: float
     templates: dict[str, Found | str]
-
-
-def meshes(cluster: Cluster, axes: int) -> list[Mesh]:
-    """All meshes of the cluster with exactly `axes` axes of size 2 or more, named x, y, z.
-
-    Inside one node the order of the axes does not matter, so only ascending sizes are listed there.
-    """
-    if cluster.size == 1:
-        return [Mesh((("x", 1),))] if axes == 1 else []
-    out = []
-    for sizes in _factorisations(cluster.size, axes):
-        if cluster.nodes > 1 or list(sizes) == sorted(sizes):
-            out.append(Mesh(tuple(zip("xyz", sizes, strict=False))))
-    return out
-
-
-def _factorisations(n: int, parts: int) -> Iterator[tuple[int, ...]]:
-    if parts == 1:
-        if n > 1:
-            yield (n,)
-        return
-    for first in range(2, n):
-        if n % first == 0:
-            for rest in _factorisations(n // first, parts - 1):
-                yield (first, *rest)
 
 
 class Search:
@@ -193,10 +177,12 @@ class Search:
         restriction: Restriction | None = None,
         start: Found | None = None,
         limit: float | None = None,
+        ceiling: float = math.inf,
     ) -> Found:
         """The best plan in a plan space: first without regard to memory, then under prices for it.
 
-        `start` is a plan on this mesh that the network's answer is never dearer than; `limit` replaces the search's.
+        `start` is a plan on this mesh that the network's answer is never dearer than; `limit` replaces the search's; a
+        plan of more than `ceiling` seconds is of no interest, so that none is made to fit.
 
         Returns the plan that comes nearest to the limit when none is found that fits. Raises PlanError when the
         space is empty.
@@ -215,7 +201,7 @@ class Search:
         found = self._found(origin, shop, network, solution, solution.lower_bound / MICRO + self.makers_s)
         if self.few_buckets:
             found = self.best([found, self._in_full(found, space)])
-        if self.bytes(found) <= limit and self.objective == "time":
+        if self.objective == "time" and (self.bytes(found) <= limit or found.network_s >= ceiling):
             return found
         alone = Network(space, self.leaders, self.folding, ways=True)
         return self._squeeze(found, alone, limit) if self.objective == "time" else self._least(found, alone)
@@ -239,8 +225,11 @@ class Search:
                 solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS, gap=GAP)
             except Infeasible:
                 break
-            # the bound without a limit stays valid under one
-            other = self._found(found.origin, found.shop, network, solution, found.lower_bound)
+            # The bound without a limit stays valid under one; that of a tighter limit is none.
+            bound = found.lower_bound
+            if target >= self.limit:
+                bound = max(bound, solution.lower_bound / MICRO + self.makers_s)
+            other = self._found(found.origin, found.shop, network, solution, bound)
             if self._better(other, best):
                 best = other
             if self.bytes(other) <= limit:
@@ -327,10 +316,12 @@ class Search:
 
     def template(self, name: str, mesh: Mesh | None) -> Found:
         """The best plan of a template on the given mesh, or on the meshes that suit it. Raises PlanError."""
-        found, error = [], None
+        found: list[Found] = []
+        error = None
         for candidate in [mesh] if mesh is not None else template_meshes(name, self.cluster.size):
             try:
-                found.append(self.solve(name, candidate, template(name, self.graph, candidate)))
+                narrow = template(name, self.graph, candidate)
+                found.append(self.solve(name, candidate, narrow, ceiling=self.ceiling(found)))
             except PlanError as why:
                 error = error or why
         if not found:
@@ -341,12 +332,19 @@ class Search:
         """O1: on one axis all is decided at once, on more one axis after another chooses anew."""
         if len(mesh.axes) == 1:
             return self.solve("search", mesh, limit=limit)
-        return refine(self, mesh, known, limit)
+        # Where memory is short, plans for one axis lead astray: they gave up for it what two axes can have.
+        return refine(self, mesh, [] if self.rough else known, limit)
 
-    def joint(self, mesh: Mesh, start: Found, limit: float | None = None) -> Found:
+    def joint(self, mesh: Mesh, start: Found, ceiling: float = math.inf) -> Found:
         """O2: the whole step on all axes at once, never dearer than `start`, a plan on this mesh."""
-        found = self.solve("search", mesh, start=start, limit=limit)
+        found = self.solve("search", mesh, start=start, ceiling=ceiling)
         return replace(self.best([found, start]), lower_bound=found.lower_bound)
+
+    def ceiling(self, found: Sequence[Found]) -> float:
+        """Seconds of the best of the plans that fit, above which no other is of interest, where the network's time is
+        what plans are compared by.
+        """
+        return min((f.network_s for f in found if self.fits(f)), default=math.inf) if self.rough else math.inf
 
     def run(self, mesh: Mesh | None) -> Outcome:
         """Search all meshes (or one), and all templates. Raises PlanError when nothing fits."""
@@ -357,21 +355,15 @@ class Search:
         if mesh is not None:
             joint = [*merged(mesh), mesh] if len(mesh.axes) > 1 else [mesh]
         first: list[Found] = []  # what O1 finds, whatever the level is: O2 then never ends with more
-        found: list[Found] = []
         failed: PlanError | None = None
         for candidate in joint:
             if len(candidate.axes) > JOINT_AXES or not self.constraints.suits(candidate):
                 continue
             self.progress(f"mesh {candidate}")
             try:
-                plan = self.axis_by_axis(candidate, first)
-                first.append(plan)
-                if self.effort.level == "O2" and len(candidate.axes) > 1:
-                    plan = self.joint(candidate, plan)
+                first.append(self.axis_by_axis(candidate, first))
             except PlanError as error:
                 failed = failed or error
-                continue
-            found.append(plan)
         templates: dict[str, Found | str] = {}
         for name in TEMPLATES:
             self.progress(f"template {name}")
@@ -380,8 +372,9 @@ class Search:
             except PlanError as error:
                 templates[name] = error.message
         known = [t for t in templates.values() if isinstance(t, Found)]
-        if failed is not None and not found and not known:
+        if failed is not None and not first and not known:
             raise failed
+        found = self._jointly(first, known) if self.effort.level == "O2" else list(first)
         self._refine_further(mesh, first, known)
         if self.effort.level == "O2":
             self._refine_further(mesh, found, known)
@@ -396,6 +389,16 @@ class Search:
         if best.cost.peak_memory_bytes > self.limit:
             raise self.too_large(best)
         return Outcome(best, bound, templates)
+
+    def _jointly(self, first: Sequence[Found], known: Sequence[Found]) -> list[Found]:
+        """The plans of O2 on all meshes of those of O1, in their order; the most promising meshes are tried first."""
+        done: dict[Mesh, Found] = {}
+        for plan in sorted(first, key=lambda f: (not self.fits(f), self.time(f))):
+            done[plan.mesh] = plan
+            if len(plan.mesh.axes) > 1:
+                self.progress(f"mesh {plan.mesh} jointly")
+                done[plan.mesh] = self.joint(plan.mesh, plan, self.ceiling([*first, *known, *done.values()]))
+        return [done[plan.mesh] for plan in first]
 
     def _refine_further(self, mesh: Mesh | None, found: list[Found], known: Sequence[Found]) -> None:
         """Add the plans on meshes of more axes than one network decides, each from the best of those there are."""
@@ -429,17 +432,26 @@ class Search:
         order = sorted(
             found, key=lambda f: (not self.fits(f), self.time(f) if self.fits(f) else self.bytes(f))
         )
-        best = min((f for f in found if f.origin != "search" or f in order[:FINALS]), key=self._exactly)
+        finals = order[:FINALS]
+        best = min((f for f in found if f.origin != "search" or f in finals), key=self._exactly)
+        for f in finals:
+            full = f.direct[1].peak_memory_bytes > self.limit
+            if full and (best.cost.peak_memory_bytes > self.limit or self.time(f) < best.cost.step_time_s):
+                best = min(best, self._tightened(f, level), key=self._exactly)
+        return best
+
+    def _tightened(self, found: Found, level: str) -> Found:
+        """A plan on the mesh of one that needs more than the network thought, under a limit that makes up for it."""
         limit = self.limit
         for _ in range(ROUNDS):
-            if best.cost.peak_memory_bytes <= self.limit:
+            limit *= TIGHTER * self.limit / found.direct[1].peak_memory_bytes
+            if level == "O2" and len(found.mesh.axes) <= JOINT_AXES:
+                found = self.solve("search", found.mesh, limit=limit)
+            else:
+                found = self.axis_by_axis(found.mesh, [], limit)
+            if found.direct[1].peak_memory_bytes <= self.limit:
                 break
-            limit *= 0.95 * self.limit / best.cost.peak_memory_bytes
-            again = self.axis_by_axis(best.mesh, [], limit)
-            if level == "O2" and 1 < len(best.mesh.axes) <= JOINT_AXES:
-                again = self.joint(best.mesh, again, limit)
-            best = min(best, again, key=self._exactly)
-        return best
+        return found
 
 
 def floor_times(graph: Graph, cluster: Cluster) -> tuple[float, float]:
@@ -453,25 +465,6 @@ def floor_times(graph: Graph, cluster: Cluster) -> tuple[float, float]:
         if node.free and any(graph.values[v].uses or graph.values[v].returns for v in node.results):
             makers.append(seconds)
     return math.fsum(makers), math.fsum(total)
-
-
-def merged(mesh: Mesh) -> list[Mesh]:
-    """The meshes in which two neighbouring axes of a mesh are one."""
-    axes = mesh.axes
-    return [
-        Mesh((*axes[:i], (axes[i][0], axes[i][1] * axes[i + 1][1]), *axes[i + 2 :]))
-        for i in range(len(axes) - 1)
-    ]
-
-
-def template_meshes(name: str, devices: int) -> list[Mesh]:
-    """Meshes on which a template is tried when the user gives none."""
-    if name != "megatron":
-        return [Mesh((("dp", devices),))]
-    splits = [t for t in range(2, devices + 1) if devices % t == 0]
-    return [Mesh((("tp", t),) if t == devices else (("dp", devices // t), ("tp", t))) for t in splits] or [
-        Mesh((("tp", devices),))
-    ]
 
 
 def does_not_fit(found: Found, limit: float) -> PlanError:
@@ -491,4 +484,4 @@ def _size(value: float) -> str:
     return f"{value:.0f} B"
 
 
-__all__ = ["Found", "Outcome", "Search", "does_not_fit", "meshes", "template_meshes"]
+__all__ = ["Found", "Outcome", "Search", "does_not_fit"]

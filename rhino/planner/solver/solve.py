@@ -45,6 +45,7 @@ class _Run:
         self.constant = 0.0
         self.iteration = 0
         self.margin = 0.2 + 4e-6 * (len(problem.costs) + len(problem.edges))  # seconds to write the result
+        self.tried: tuple[int, float] | None = None  # nodes and upper bound of the last proof with knapsacks
         self.complete = False  # the search space below the incumbent is proven empty
 
     # -- bookkeeping ---------------------------------------------------------------------------------------
@@ -127,6 +128,12 @@ class _Run:
         left = self.left()
         # toulbar2 counts processor seconds, which may pass slower than those on the clock
         seconds = None if left is None else max(1.0, left / 3)
+        if len(core.net.room):
+            # With knapsacks the library's memory was seen to grow without bound after some ten thousand backtracks.
+            backtracks = min(backtracks, _BACKTRACKS)
+            if self.tried == (core.net.n, self.upper):
+                return
+            self.tried = core.net.n, self.upper
         proof = prove(core.net, core.best_price, self.upper, seconds, backtracks=backtracks, seed=self.seed)
         if proof.assignment is not None:
             self.take(core, proof.assignment)

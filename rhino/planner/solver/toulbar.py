@@ -92,6 +92,9 @@ def minimise(
     with _quiet():
         cfn = CFN(ubinit=top, resolution=0, seed=seed, verbose=-1)
         wcsp = cfn.CFN.wcsp
+        # The library adapts this while it searches and does not reset it: left alone, a result depends on the solves
+        # before it.
+        tb2.option.hbfs = 1
         if backtracks is not None:
             tb2.option.backtrackLimit = backtracks
         order = np.argsort(sizes, kind="stable")
