@@ -141,10 +141,11 @@ def symmetric_eigen(b: Builder, a: SSAValue) -> tuple[SSAValue, SSAValue]:
     return b.add(values, f.diagonal_of(b, inner)), b.add(vectors, f.product(b, vectors, mixed))
 
 
-def singular(b: Builder, a: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
+def singular(b: Builder, a: SSAValue, orthonormal: bool = True) -> tuple[SSAValue, SSAValue, SSAValue]:
     """U, singular values in descending order, V of matrices with no fewer rows than columns: a = U diag(s) V^T.
 
-    Columns of U that belong to the singular value zero are zero.
+    Columns of U that belong to the singular value zero are zero unless U is to be `orthonormal`; then they are those
+    of the identity for a matrix of zeros, as LAPACK has it.
     """
     f.check_real("singular values", a)
     fixed = b.stop_gradient(a)
@@ -153,6 +154,7 @@ def singular(b: Builder, a: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
     s, rotated, v = _sorted(b, b.sqrt(squares), True, rotated, v)
     inverse = b.select(b.compare(s, b.full_like(s, 0), "gt"), b.div(b.full_like(s, 1), s), b.full_like(s, 0))
     u = _columns_scaled(b, rotated, inverse)
+    u = _filled(b, u, s) if orthonormal else u
     change = _change(b, a)
     inner = f.product(b, f.flipped(b, u), f.product(b, change, v))
     gaps = b.stop_gradient(_differences(b, b.mul(s, s)))
@@ -163,6 +165,18 @@ def singular(b: Builder, a: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
     out = _columns_scaled(b, f.product(b, change, v), inverse)
     out = b.sub(out, f.product(b, u, f.product(b, f.flipped(b, u), out)))
     return b.add(u, b.add(du, out)), b.add(s, f.diagonal_of(b, inner)), b.add(v, dv)
+
+
+def _filled(b: Builder, u: SSAValue, s: SSAValue) -> SSAValue:
+    """`u` with orthonormal columns in place of those that belong to singular values of zero, up to rounding."""
+    shape = list(types.shape_of(u))
+    *batch, m, n = shape
+    eps = float(np.finfo(types.numpy_dtype(types.element_of(s))).eps) * max(m, n)
+    largest = f.along(b, b.mul(b.reduce(s, [len(batch)], "max"), b.full(batch, types.element_of(s), eps)), s)
+    real = b.broadcast_in_dim(b.compare(s, largest, "gt"), shape, [*range(len(batch)), len(batch) + 1])
+    known = b.select(real, u, b.full_like(u, 0))
+    whole = f.householder(b, known).apply(b, f.identity(b, u, m, n))
+    return b.select(real, u, whole)
 
 
 def _columns_scaled(b: Builder, x: SSAValue, factor: SSAValue) -> SSAValue:
@@ -242,7 +256,7 @@ def pinv(
         return b.full(list(c.shape), c.element, 0)
     fixed = b.stop_gradient(a)
     read = symmetric(c, fixed, False) if hermitian else fixed
-    u, s, v = singular(b, read if m >= n else f.flipped(b, read))
+    u, s, v = singular(b, read if m >= n else f.flipped(b, read), orthonormal=False)
     u, v = (u, v) if m >= n else (v, u)
 
     def bound(value: SSAValue | Number | None, default: float) -> SSAValue:
