@@ -7,6 +7,7 @@ nothing. Each step is a network as small as that of a single axis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,8 +27,17 @@ Choices = dict[int, tuple[Choice, ...]]
 Marks = dict[int, tuple[Mark | None, ...]]
 
 
-def refine(search: Search, mesh: Mesh, known: Sequence[Found], limit: float | None = None) -> Found:
-    """The best plan on `mesh` grown from the best of `known` that is a plan on it, or from the replicated one."""
+def refine(
+    search: Search,
+    mesh: Mesh,
+    known: Sequence[Found],
+    limit: float | None = None,
+    ceiling: float = math.inf,
+) -> Found:
+    """The best plan on `mesh` grown from the best of `known` that is a plan on it, or from the replicated one.
+
+    `limit`, `ceiling`: as in `Search.solve`.
+    """
     starts = [found for found in known if embedding(found.mesh, mesh) is not None]
     out: list[Found] = []
     if starts:
@@ -43,7 +53,7 @@ def refine(search: Search, mesh: Mesh, known: Sequence[Found], limit: float | No
     for _ in range(ROUNDS):
         before = time
         for axis in range(len(mesh.axes)):
-            found = search.solve("search", mesh, _hold(choices, marks, axis), limit=limit)
+            found = search.solve("search", mesh, _hold(choices, marks, axis), limit=limit, ceiling=ceiling)
             out.append(_without_bound(found))
             choices, marks = _read(search, found, tuple(range(len(mesh.axes))))
             time = search.time(found)

@@ -42,6 +42,9 @@ ITERATIONS = 100
 #: Relative distance from the bound at which a plan is good enough.
 GAP = 1e-4
 
+#: The same under a memory limit, where the network's own figures are less certain than that.
+GAP_WITHIN = 2e-3
+
 #: Plans of a folded search that are measured before one is chosen.
 FINALS = 3
 
@@ -222,7 +225,8 @@ class Search:
         best = found
         for _ in range(ROUNDS):
             try:
-                solution = solve(memory.problem(target), timeout=None, iterations=ITERATIONS, gap=GAP)
+                problem = memory.problem(target)
+                solution = solve(problem, timeout=None, iterations=ITERATIONS, gap=GAP_WITHIN)
             except Infeasible:
                 break
             # The bound without a limit stays valid under one; that of a tighter limit is none.
@@ -328,12 +332,14 @@ class Search:
             raise error or PlanError(f"template '{name}' has no mesh for {self.cluster.size} devices")
         return self.best(found)
 
-    def axis_by_axis(self, mesh: Mesh, known: Sequence[Found], limit: float | None = None) -> Found:
+    def axis_by_axis(
+        self, mesh: Mesh, known: Sequence[Found], limit: float | None = None, ceiling: float = math.inf
+    ) -> Found:
         """O1: on one axis all is decided at once, on more one axis after another chooses anew."""
         if len(mesh.axes) == 1:
-            return self.solve("search", mesh, limit=limit)
+            return self.solve("search", mesh, limit=limit, ceiling=ceiling)
         # Where memory is short, plans for one axis lead astray: they gave up for it what two axes can have.
-        return refine(self, mesh, [] if self.rough else known, limit)
+        return refine(self, mesh, [] if self.rough else known, limit, ceiling)
 
     def joint(self, mesh: Mesh, start: Found, ceiling: float = math.inf) -> Found:
         """O2: the whole step on all axes at once, never dearer than `start`, a plan on this mesh."""
@@ -361,7 +367,7 @@ class Search:
                 continue
             self.progress(f"mesh {candidate}")
             try:
-                first.append(self.axis_by_axis(candidate, first))
+                first.append(self.axis_by_axis(candidate, first, ceiling=self.ceiling(first)))
             except PlanError as error:
                 failed = failed or error
         templates: dict[str, Found | str] = {}

@@ -65,7 +65,7 @@ from torch import nn
 
 class Inner(nn.Module):
     def forward(self, x):
-        return torch.linalg.svd(x).S
+        return torch.linalg.ldl_factor(x @ x.mT).LD
 
 
 class Model(nn.Module):

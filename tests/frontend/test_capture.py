@@ -331,9 +331,9 @@ def failure(function: object, kind: type[Exception], loss: object = None) -> Exc
 
 
 def test_unsupported_op_names_op_place_and_remedy() -> None:
-    error = failure(torch.linalg.svdvals, UnsupportedError)
+    error = failure(lambda x: torch.linalg.ldl_factor(x).LD, UnsupportedError)
     assert isinstance(error, UnsupportedError)
-    assert "aten._linalg_svd.default" in error.message
+    assert "aten.linalg_ldl_factor_ex.default" in error.message
     assert error.where is not None and error.where.startswith("inner (") and "test_capture.py:" in error.where
     assert error.remedy is not None and "docs/add-an-op.md" in error.remedy
 
