@@ -92,7 +92,8 @@ def prove(name: str, mesh: str, how: str = "auto") -> Plan:
     assert report.compared == {"distributed": len(signature.results(signature.main_of(step)))}
     if how != "auto":
         assert report.collectives, "a plan under which all devices do the same work proves nothing"
-        assert report.max_rel_error > 0, "sums over devices add in another order"
+        reduces = any(c["kind"] in ("all_reduce", "reduce_scatter") for c in made.to_json()["collectives"])
+        assert report.max_rel_error > 0 or not reduces, "sums over devices add in another order"
     return made
 
 

@@ -27,6 +27,8 @@ _TINY = 20_000
 """Table entries up to which a core without memory needs no incumbent first."""
 _BACKTRACKS = 5_000
 """Search effort of the first exact attempt."""
+_KNAPSACK_BACKTRACKS = 2_000
+"""Search effort of every exact attempt on a core with memory."""
 
 
 class _Run:
@@ -129,9 +131,10 @@ class _Run:
         # toulbar2 counts processor seconds, which may pass slower than those on the clock
         seconds = None if left is None else max(1.0, left / 3)
         if len(core.net.room):
-            # With knapsacks the library's memory was seen to grow without bound after some ten thousand backtracks.
-            backtracks = min(backtracks, _BACKTRACKS)
-            if self.tried == (core.net.n, self.upper):
+            # With knapsacks the library's memory was seen to grow without bound: on networks of this size after some
+            # ten thousand backtracks, on larger ones at once.
+            backtracks = min(backtracks, _KNAPSACK_BACKTRACKS)
+            if len(core.net.table) > _TINY or self.tried == (core.net.n, self.upper):
                 return
             self.tried = core.net.n, self.upper
         proof = prove(core.net, core.best_price, self.upper, seconds, backtracks=backtracks, seed=self.seed)
