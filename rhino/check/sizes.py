@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rhino.ir.disjoint import DisjointSets
 from rhino.ir.errors import ProgramError
 
 #: Rounds of raising after which there is taken to be no answer, and how often something is given up for one.
@@ -36,29 +37,6 @@ class _Stuck(Exception):
     def __init__(self, variables: set[int]) -> None:
         super().__init__()
         self.variables = variables
-
-
-class Sets:
-    """Disjoint sets of numbers 0, 1, ..."""
-
-    def __init__(self) -> None:
-        self._parent: list[int] = []
-
-    def new(self) -> int:
-        self._parent.append(len(self._parent))
-        return len(self._parent) - 1
-
-    def find(self, i: int) -> int:
-        parent = self._parent
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    def join(self, i: int, j: int) -> int:
-        a, b = sorted((self.find(i), self.find(j)))
-        self._parent[b] = a
-        return a
 
 
 @dataclass(frozen=True)
@@ -82,7 +60,7 @@ class Extents:
         cuts: place values inside extents.
     """
 
-    sets: Sets = field(default_factory=Sets)
+    sets: DisjointSets = field(default_factory=DisjointSets)
     size: list[int] = field(default_factory=list)
     products: dict[tuple[int, tuple[int, ...]], None] = field(default_factory=dict)
     sums: list[Sum] = field(default_factory=list)
@@ -201,7 +179,7 @@ class Sizes:
         self._length = length
         self.kept_groups: set[int] = set()
         self.kept: set[int] = set()
-        self._sets = Sets()
+        self._sets = DisjointSets()
         self._true: list[int] = []
         self._least: list[int] = []
         self._of: dict[int, list[int]] = {}

@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rhino.ir.disjoint import DisjointSets
 from rhino.planner.candidates import Options
 from rhino.planner.graph import Graph, result_argument
 
@@ -87,7 +88,7 @@ def fold(graph: Graph, options: Options) -> Folding:
     found = runs(kinds)
     if not found:
         return unfolded(graph)
-    classes = _Classes(len(kinds))
+    classes = DisjointSets(len(kinds))
     inside = np.zeros(len(kinds), dtype=bool)
     for run in found:
         inside[run.start : run.stop] = True
@@ -103,7 +104,7 @@ def fold(graph: Graph, options: Options) -> Folding:
 
 def together(folding: Folding, regions: Sequence[int]) -> list[int]:
     """For every op the first op that it decides with, by its class or by its region."""
-    classes = _Classes(len(regions))
+    classes = DisjointSets(len(regions))
     for i, (first, leader) in enumerate(zip(folding.nodes, regions, strict=True)):
         classes.join(i, first)
         classes.join(i, leader)
@@ -114,24 +115,6 @@ def _first(keys: Iterable[Hashable]) -> tuple[int, ...]:
     """For every key the place of the first equal one."""
     seen: dict[Hashable, int] = {}
     return tuple(seen.setdefault(key, i) for i, key in enumerate(keys))
-
-
-class _Classes:
-    """Disjoint sets of indices; a set is named by its least member."""
-
-    def __init__(self, size: int) -> None:
-        self._parent = list(range(size))
-
-    def find(self, i: int) -> int:
-        parent = self._parent
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    def join(self, i: int, j: int) -> None:
-        a, b = sorted((self.find(i), self.find(j)))
-        self._parent[b] = a
 
 
 def runs(kinds: np.ndarray) -> list[Run]:

@@ -7,6 +7,7 @@ optimizer update) decide once. Ops that can carry a partial operand decide on th
 
 from __future__ import annotations
 
+from rhino.ir.disjoint import DisjointSets
 from rhino.planner.candidates import Options, Through
 from rhino.planner.graph import Graph, Node
 
@@ -28,18 +29,7 @@ def pointwise(node: Node) -> bool:
 
 def regions(graph: Graph, options: Options) -> list[int]:
     """For every op the index of the first op of its region (its own index when it is alone)."""
-    parent = list(range(len(graph.nodes)))
-
-    def find(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    def join(i: int, j: int) -> None:
-        a, b = sorted((find(i), find(j)))
-        parent[b] = a
-
+    sets = DisjointSets(len(graph.nodes))
     able = [
         pointwise(node) and not any(isinstance(c, Through) for c in choices)
         for node, choices in zip(graph.nodes, options.nodes, strict=True)
@@ -54,5 +44,5 @@ def regions(graph: Graph, options: Options) -> list[int]:
         for i in members:
             if graph.values[graph.nodes[i].results[0]].shape == value.shape:
                 other = first.setdefault((options.nodes[i], value.shape), i)
-                join(i, other)
-    return [find(i) for i in range(len(graph.nodes))]
+                sets.join(i, other)
+    return [sets.find(i) for i in range(len(graph.nodes))]
