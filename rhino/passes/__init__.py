@@ -27,6 +27,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "fuse": _pass("rhino.passes.fuse", "FusePass"),
     "fuse-collectives": _pass("rhino.passes.fuse_collectives", "FuseCollectivesPass"),
     "inline-composites": _pass("rhino.passes.inline_composites", "InlineCompositesPass"),
+    "microbatch": _pass("rhino.passes.microbatch", "MicrobatchPass"),
     "optimizer": _pass("rhino.passes.optimizer", "OptimizerPass"),
     "pad": _pass("rhino.passes.pad", "PadPass"),
     "place": _pass("rhino.passes.place", "PlacePass"),
