@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
 
 from rhino.dialects.hlo.base import HloOp
-from rhino.dialects.hlo.pointwise import BinaryOp, BitwiseOp, Groups, ShiftOp, elementwise_rule
+from rhino.dialects.hlo.pointwise import BinaryOp, BitwiseOp, Groups, ShiftOp, elementwise_rule, in_double
 from rhino.ir import types
 from rhino.ir.rule import Rule
 
@@ -81,6 +81,9 @@ class DivOp(BinaryOp):
     COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(_quotient)
 
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (in_double(type(self).NUMPY, *operands),)
+
     def rule(self) -> Rule:
         shape = types.shape_of(self.result)
         # An integer quotient is not linear: 1/2 + 1/2 is 0, not 1.
@@ -115,8 +118,8 @@ def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind != "i":  # unsigned powers have no negative exponents
         return np.power(x, y)
     result = np.power(x, np.maximum(y, 0))
-    # 1 / x^-y, truncated: not 0 only for 1 and -1 (1 / 0 is -1, as in `div`).
-    inverse = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), np.where(x == 0, -1, 0)))
+    # 1 / x^-y, truncated: not 0 only for 1 and -1 (XLA has 0 for 0, too).
+    inverse = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0))
     return np.where(y < 0, inverse.astype(x.dtype), result)
 
 
@@ -127,6 +130,9 @@ class PowOp(BinaryOp):
     name = "hlo.pow"
     COMPLEXES: ClassVar = True
     NUMPY: ClassVar = staticmethod(_power)
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (in_double(type(self).NUMPY, *operands),)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
         """d/dx = y x^(y-1), 0 where y = 0; d/dy = x^y log x, 0 where x = 0 and y >= 0, as in torch."""

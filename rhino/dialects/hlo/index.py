@@ -220,7 +220,8 @@ class ScatterOp(HloOp):
         kind = get_text(properties, "kind")
         if kind not in KINDS:
             raise ProgramError(f"unknown kind '{kind}'", remedy=f"use one of {', '.join(KINDS)}")
-        check_kind(KINDS[kind] or "max", x, REDUCTIONS)
+        if kind != "set":
+            check_kind(KINDS[kind] or "", x, REDUCTIONS)
         check_element(2, updates, x)
         ix = cls.indexing_of(operands, properties)
         ix.check(x, indices)

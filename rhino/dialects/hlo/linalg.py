@@ -93,7 +93,7 @@ class CholeskyOp(HloOp):
         (a,) = operands
         matrix = wide(a)
         lower = np.conj(_swapped(np.triu(matrix))) if self.upper is not None else np.tril(matrix)
-        flat = lower.reshape(-1, *a.shape[-2:])
+        flat = lower.reshape(math.prod(a.shape[:-2]), *a.shape[-2:])
         out = np.empty_like(flat)
         for i, one in enumerate(flat):
             try:

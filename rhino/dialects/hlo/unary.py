@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 Gradient = Sequence[SSAValue | None]
 
 
+def _sign(x: np.ndarray) -> np.ndarray:
+    """-1, 0 or 1; a zero keeps its sign."""
+    return np.asarray(np.where(x == 0, x, np.sign(x)) if x.dtype.kind == "f" else np.sign(x))
+
+
 @irdl_op_definition
 class NegateOp(UnaryOp):
     """``%y = hlo.negate %x : tensor<4xf32>``"""
@@ -67,10 +72,10 @@ class AbsOp(UnaryOp):
 
 @irdl_op_definition
 class SignOp(UnaryOp):
-    """``%y = hlo.sign %x : tensor<4xf32>``: -1, 0 or 1."""
+    """``%y = hlo.sign %x : tensor<4xf32>``: -1, 0 or 1; of -0.0 it is -0.0."""
 
     name = "hlo.sign"
-    NUMPY: ClassVar = staticmethod(np.sign)
+    NUMPY: ClassVar = staticmethod(_sign)
 
 
 @irdl_op_definition
@@ -85,13 +90,26 @@ class ExpOp(FloatUnaryOp):
         return [b.mul(dy, self.result)]
 
 
+def _expm1(z: np.ndarray) -> np.ndarray:
+    """Of x + iy: expm1(x) cos(y) - 2 sin(y/2)^2 + i exp(x) sin(y), of which nothing cancels near 0."""
+    if z.dtype.kind != "c":
+        return np.asarray(np.expm1(z))
+    x, y = z.real, z.imag
+    out = np.empty_like(z)
+    out.real = np.expm1(x) * np.cos(y) - 2 * np.sin(y / 2) ** 2
+    real = y == 0
+    out.real[real] = np.expm1(x[real])
+    out.imag = np.where(real, y, np.exp(x) * np.sin(y))
+    return np.where(x == -np.inf, -1 + 0j, out)
+
+
 @irdl_op_definition
 class Expm1Op(FloatUnaryOp):
     """``%y = hlo.expm1 %x : tensor<4xf32>``: exp(x) - 1, exact near 0."""
 
     name = "hlo.expm1"
     COMPLEXES: ClassVar = True
-    NUMPY: ClassVar = staticmethod(np.expm1)
+    NUMPY: ClassVar = staticmethod(_expm1)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
         return [b.mul(dy, b.add(self.result, b.full_like(self.x, 1)))]
@@ -109,13 +127,25 @@ class LogOp(FloatUnaryOp):
         return [b.div(dy, self.x)]
 
 
+def _log1p(z: np.ndarray) -> np.ndarray:
+    """Of x + iy, where |1 + z| is near 1: log1p(2x + x^2 + y^2) / 2 + i atan2(y, 1 + x)."""
+    if z.dtype.kind != "c":
+        return np.asarray(np.log1p(z))
+    x, y = z.real, z.imag
+    out = np.log(1 + z)
+    near = (np.abs(x) < 0.5) & (np.abs(y) < 0.5)
+    out.real[near] = np.log1p(x * (2 + x) + y * y)[near] / 2
+    out.imag = np.arctan2(y, 1 + x)
+    return np.asarray(out)
+
+
 @irdl_op_definition
 class Log1pOp(FloatUnaryOp):
     """``%y = hlo.log1p %x : tensor<4xf32>``: log(1 + x), exact near 0."""
 
     name = "hlo.log1p"
     COMPLEXES: ClassVar = True
-    NUMPY: ClassVar = staticmethod(np.log1p)
+    NUMPY: ClassVar = staticmethod(_log1p)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
         return [b.div(dy, b.add(self.x, b.full_like(self.x, 1)))]
@@ -166,7 +196,8 @@ class TanhOp(FloatUnaryOp):
 def _logistic(x: np.ndarray) -> np.ndarray:
     if x.dtype.kind != "c":
         return np.asarray(special.expit(x))
-    return np.asarray(1 / (1 + np.exp(-x)), x.dtype)
+    # Of numbers whose exp overflows the quotient is NaN, the logistic 0.
+    return np.asarray(np.where(x.real < -700, np.exp(x), 1 / (1 + np.exp(-x))), x.dtype)
 
 
 @irdl_op_definition

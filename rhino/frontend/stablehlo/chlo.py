@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
-from rhino.frontend.stablehlo import elementwise, shapes, special
+from rhino.frontend.stablehlo import dynamic, elementwise, special
 from rhino.frontend.stablehlo.complex_math import ComplexMath
 from rhino.frontend.stablehlo.importer import Handler, Importer, Values
 from rhino.frontend.stablehlo.syntax import OpSyntax
@@ -179,9 +179,22 @@ def _constant_like(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Val
 
 def _top_k(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     (x,) = operands
-    values, index = ctx.b.top_k(x, ctx.integer(op, "k"))
+    values, index = _largest(ctx.b, x, ctx.integer(op, "k"))
     element = ctx.result(op, 1).element_type
     return [values, index if element == types.I64 else ctx.b.convert(index, element)]
+
+
+def _largest(b: Builder, x: SSAValue, k: int) -> tuple[SSAValue, SSAValue]:
+    """The `k` largest and where they are. Floats are in their total order: NaN first, 0 before -0, -NaN last."""
+    element = types.element_of(x)
+    if not types.is_float(element):
+        return b.top_k(x, k)
+    bits = {1: types.I8, 2: types.I16, 4: types.I32, 8: types.I64}[types.itemsize(element)]
+    key = b.bitcast_convert(x, bits)
+    largest = b.full_like(key, int(np.iinfo(types.numpy_dtype(bits)).max))
+    key = b.select(b.compare(key, b.full_like(key, 0), "lt"), b.xor(key, largest), key)
+    _, index = b.top_k(key, k)
+    return b.take_along(x, index, len(types.shape_of(x)) - 1), index
 
 
 def _broadcasting(name: str) -> Handler:
@@ -242,5 +255,5 @@ HANDLERS: dict[str, Handler] = {
     "chlo.constant": elementwise.constant,
     "chlo.constant_like": _constant_like,
     "chlo.top_k": _top_k,
-    "chlo.dynamic_reshape": shapes.reshape,
+    "chlo.dynamic_reshape": dynamic.reshape,
 }

@@ -333,10 +333,14 @@ class Cursor:
         text = self.raw()
         end = self.index
         fields: dict[str, Any] = {}
-        first, second = self.tokens[start + 1], self.tokens[start + 2]
+        raw = int(self.tokens[start + 1].text == "raw")  # convolution's dimensions by name
+        first, second = self.tokens[start + 1 + raw], self.tokens[start + 2 + raw]
         if first.kind == "word" and second.text == "=" and not name.startswith("sdy."):
-            self.index = start
-            self.listed(lambda: self._field(fields), "<", ">")
+            self.index = start + 1 + raw
+            self._field(fields)
+            while self.accept(","):
+                self._field(fields)
+            self.expect(">")
             self.index = end
         return Struct(name, text, fields)
 

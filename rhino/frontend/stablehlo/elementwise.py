@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.ir import SSAValue
 
+from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import integer, text
 from rhino.frontend.stablehlo.importer import Handler, Importer, Values
 from rhino.frontend.stablehlo.syntax import OpSyntax
@@ -60,6 +63,39 @@ _LOGIC = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "su
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
+def _greater(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    """Complex numbers in the order of their real, then of their imaginary parts."""
+    (xr, yr), (xi, yi) = ((f(x), f(y)) for f in (b.real, b.imag))
+    tie = b.and_(b.compare(xr, yr, "eq"), b.compare(xi, yi, "gt"))
+    return b.or_(b.compare(xr, yr, "gt"), tie)
+
+
+def _larger(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    return b.select(_greater(b, x, y), x, y)
+
+
+def _smaller(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    return b.select(_greater(b, y, x), x, y)
+
+
+def _angle(b: Builder, y: SSAValue, x: SSAValue) -> SSAValue:
+    """atan2 of complex numbers: -i log((x + iy) / sqrt(x^2 + y^2)), whose sums may cancel: in complex<f64>."""
+    element = types.element_of(y)
+    if element == types.C64:
+        return b.convert(_angle(b, *(b.convert(v, types.C128) for v in (y, x))), element)
+    turned = b.complex(b.negate(b.imag(y)), b.real(y))
+    root = b.sqrt(b.add(b.mul(x, x), b.mul(y, y)))
+    found = b.log(b.div(b.add(x, turned), root))
+    return b.complex(b.imag(found), b.negate(b.real(found)))
+
+
+_OF_COMPLEX: dict[str, Callable[[Builder, SSAValue, SSAValue], SSAValue]] = {
+    "maximum": _larger,
+    "minimum": _smaller,
+    "atan2": _angle,
+}
+
+
 def _plain(short: str) -> Handler:
     name, logic = _SAME[short], _LOGIC.get(short)
 
@@ -69,6 +105,8 @@ def _plain(short: str) -> Handler:
         if short in ("real", "imag") and operands and not types.is_complex(types.element_of(operands[0])):
             x = operands[0]
             return [x] if short == "real" else [ctx.b.full_like(x, 0)]
+        if short in _OF_COMPLEX and operands and types.is_complex(types.element_of(operands[0])):
+            return [_OF_COMPLEX[short](ctx.b, *operands)]
         if short == "abs" and operands and types.is_complex(types.element_of(operands[0])):
             return ctx.emit(op, "complex_abs", operands)
         return ctx.emit(op, name, operands)
@@ -105,6 +143,11 @@ def compare(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
 
 
 def clamp(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    if operands and types.is_complex(types.element_of(operands[0])):
+        low, x, high = operands
+        shape, b = types.shape_of(x), ctx.b
+        low, high = (b.broadcast_to(v, shape) for v in (low, high))
+        return [_smaller(b, _larger(b, low, x), high)]
     return ctx.emit(op, "clamp", operands)
 
 

@@ -14,7 +14,7 @@ from xdsl.rewriter import InsertPoint
 
 from rhino.dialects import signature
 from rhino.dialects.signature import Slot
-from rhino.frontend.stablehlo import chlo, control, elementwise, linear, parallel, reductions, shapes
+from rhino.frontend.stablehlo import chlo, control, dynamic, elementwise, linear, parallel, reductions, shapes
 from rhino.frontend.stablehlo.importer import Check, Handler, Importer
 from rhino.frontend.stablehlo.parser import parse
 from rhino.frontend.stablehlo.shardings import apply_shardings
@@ -29,6 +29,7 @@ CHECK = "stablehlo.check"
 HANDLERS: dict[str, Handler] = {
     **elementwise.HANDLERS,
     **shapes.HANDLERS,
+    **dynamic.HANDLERS,
     **reductions.HANDLERS,
     **control.HANDLERS,
     **chlo.HANDLERS,

@@ -151,16 +151,10 @@ def dot(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
 
 
 def _accumulating(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> tuple[SSAValue, SSAValue]:
-    """Operands in the result's element type: that of the sum, which holds every product's factors."""
+    """Operands in the result's element type, which is that of the sum."""
     element = ctx.result(op).element_type
     if element == types.I1:  # true where any product is
         element = types.I32
-    for value in operands:
-        own = types.element_of(value)
-        if own not in (element, types.I1) and not types.widens(own, element):
-            ctx.unsupported(
-                op, f"products of {types.element_name(own)} accumulated in {types.element_name(element)}"
-            )
     x, y = (v if types.element_of(v) == element else ctx.b.convert(v, element) for v in operands)
     return x, y
 
@@ -179,8 +173,8 @@ def _conv_dims(ctx: Importer, op: OpSyntax) -> tuple[list[int], list[int], list[
     value = op.attributes.get("dimension_numbers")
     if not isinstance(value, Struct):
         ctx.fail(op, "needs the attribute dimension_numbers")
-    if value.fields or value.text.strip().startswith("raw"):
-        ctx.unsupported(op, "raw dimension numbers", "print them as [b, 0, f]x[0, i, o]->[b, 0, f]")
+    if value.fields:
+        return _raw_dims(ctx, op, value.fields)
     left, _, output = value.text.partition("->")
     lhs, _, kernel = left.partition("x")
     found = []
@@ -191,6 +185,24 @@ def _conv_dims(ctx: Importer, op: OpSyntax) -> tuple[list[int], list[int], list[
         if sorted(labels) != sorted(wanted):
             ctx.fail(op, f"dimension numbers [{', '.join(labels)}] lack one of {', '.join(wanted)}")
         found.append([labels.index(w) for w in wanted])
+    return found[0], found[1], found[2]
+
+
+def _raw_dims(
+    ctx: Importer, op: OpSyntax, fields: Mapping[str, Any]
+) -> tuple[list[int], list[int], list[int]]:
+    """The same where every dimension is named: ``#stablehlo.conv<raw input_batch_dimension = 0, ...>``."""
+    found = []
+    for side, names in (
+        ("input", ("batch", "feature")),
+        ("kernel", ("output_feature", "input_feature")),
+        ("output", ("batch", "feature")),
+    ):
+        first = [fields.get(f"{side}_{name}_dimension", 0) for name in names]
+        dims = [*first, *dims_of(ctx, op, fields, f"{side}_spatial_dimensions")]
+        if sorted(dims) != list(range(len(dims))):
+            ctx.fail(op, f"the dimensions {dims} of {side} are not 0 to {len(dims) - 1}")
+        found.append(dims)
     return found[0], found[1], found[2]
 
 

@@ -40,11 +40,10 @@ def integer_rem(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def integer_pow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Negative powers truncate: 0 but for 1 and -1, and -1 for 0."""
+    """Negative powers truncate: 0 but for 1 and -1."""
     power = torch.pow(x, y.clamp(min=0))
     sign = torch.where(y % 2 == 0, torch.ones_like(x), torch.full_like(x, -1))
     inverse = torch.where(x == 1, torch.ones_like(x), torch.where(x == -1, sign, torch.zeros_like(x)))
-    inverse = torch.where(x == 0, torch.full_like(x, -1), inverse)
     return torch.where(y < 0, inverse, power)
 
 
