@@ -83,7 +83,8 @@ def parallelize(
         model: any `torch.nn.Module`; it is read, not changed.
         loss: ``loss(model, batch)`` gives a scalar.
         batch: a sample of the global batch: a tensor, or a tuple or dict of tensors.
-        optimizer: `rhino.SGD`, `rhino.Adam` or `rhino.AdamW` (the default).
+        optimizer: `rhino.SGD`, `rhino.Adam` or `rhino.AdamW` (the default); ``clip_norm=`` of each bounds the norm
+            of all gradients together.
         cluster: ``2x8xH100``, ``8xH100`` or a number of devices; under torchrun the number of ranks is known.
         mesh: fixes the mesh, ``dp=2,tp=4``.
         plan: ``auto``, a template (``dp``, ``zero3``, ``megatron``) or the file of a plan.

@@ -1,7 +1,13 @@
-"""Optimizers as plain values; torch's names and defaults. The pass `optimizer` turns one into ops."""
+"""Optimizers as plain values; torch's names and defaults. The pass `optimizer` turns one into ops.
+
+Every optimizer takes `clip_norm`: the greatest norm that the gradients may have, all of them taken as one vector.
+What is longer is scaled down to it before the update, as by `torch.nn.utils.clip_grad_norm_`; None leaves the
+gradients as they are.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rhino.ir.errors import UsageError
@@ -15,9 +21,11 @@ class SGD:
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         _check_rates(self.lr, self.weight_decay)
+        _check_clip(self.clip_norm)
         if self.nesterov and self.momentum <= 0:
             raise UsageError("Nesterov momentum needs a momentum above 0", remedy="SGD(momentum=0.9, ...)")
 
@@ -30,9 +38,11 @@ class Adam:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         _check_rates(self.lr, self.weight_decay)
+        _check_clip(self.clip_norm)
         _check_betas(self.betas)
 
 
@@ -44,9 +54,11 @@ class AdamW:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 1e-2
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         _check_rates(self.lr, self.weight_decay)
+        _check_clip(self.clip_norm)
         _check_betas(self.betas)
 
 
@@ -61,3 +73,11 @@ def _check_rates(lr: float, weight_decay: float) -> None:
 def _check_betas(betas: tuple[float, float]) -> None:
     if not all(0 <= b < 1 for b in betas):
         raise UsageError(f"betas={betas} must lie in [0, 1)")
+
+
+def _check_clip(clip_norm: float | None) -> None:
+    if clip_norm is not None and not 0 < clip_norm < math.inf:
+        raise UsageError(
+            f"clip_norm={clip_norm} must be a finite number above 0",
+            remedy="clip_norm=None does not clip",
+        )

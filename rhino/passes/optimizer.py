@@ -6,6 +6,10 @@ becomes
 
 States start at zero. The update formulas and their order are torch.optim's (single-tensor form); bias
 corrections are computed in f64 scalars, as torch does in Python floats.
+
+With `clip_norm` the gradients are first scaled by ``min(1, clip_norm / (norm + 1e-6))``, where `norm` is that of all
+gradients as one vector: torch.nn.utils.clip_grad_norm_. Each is a whole tensor of the global program, so what a mesh
+shards, replicates or adds up later cannot change the norm, and tied weights are one parameter with one gradient.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ STEP = "optimizer.step"
 @dataclass(frozen=True)
 class OptimizerPass(ModulePass):
     """Options: ``kind`` (sgd, adam, adamw), ``lr``, ``momentum``, ``weight_decay``, ``beta1``, ``beta2``, ``eps``,
-    ``nesterov``. ``keep_gradients`` also returns the gradients. Needs the result of `autodiff`."""
+    ``nesterov``, ``clip_norm``. ``keep_gradients`` also returns the gradients, unclipped. Needs the result of
+    `autodiff`."""
 
     name = "optimizer"
 
@@ -44,19 +49,21 @@ class OptimizerPass(ModulePass):
     beta2: float = 0.999
     eps: float = 1e-8
     nesterov: bool = False
+    clip_norm: float | None = None
     keep_gradients: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         add_optimizer(op, self.optimizer(), keep_gradients=self.keep_gradients)
 
     def optimizer(self) -> Optimizer:
+        clip = self.clip_norm
         if self.kind == "sgd":
-            return SGD(self.lr, self.momentum, self.weight_decay or 0.0, self.nesterov)
+            return SGD(self.lr, self.momentum, self.weight_decay or 0.0, self.nesterov, clip)
         if self.kind == "adam":
-            return Adam(self.lr, (self.beta1, self.beta2), self.eps, self.weight_decay or 0.0)
+            return Adam(self.lr, (self.beta1, self.beta2), self.eps, self.weight_decay or 0.0, clip)
         if self.kind == "adamw":
             decay = 1e-2 if self.weight_decay is None else self.weight_decay
-            return AdamW(self.lr, (self.beta1, self.beta2), self.eps, decay)
+            return AdamW(self.lr, (self.beta1, self.beta2), self.eps, decay, clip)
         raise UsageError(f"no optimizer '{self.kind}'", remedy="use sgd, adam or adamw")
 
 
@@ -79,6 +86,9 @@ def add_optimizer(module: ModuleOp, optimizer: Optimizer, *, keep_gradients: boo
     ]
 
     builder = Builder(InsertPoint.before(ret))
+    if optimizer.clip_norm is not None:
+        clipped = clip_by_norm(builder, [g for g, _ in gradients], optimizer.clip_norm)
+        gradients = [(g, s) for g, (_, s) in zip(clipped, gradients, strict=True)]
     states = _States(func.body.block.insert_arg, arg_slots)
     step = states.scalar(builder) if isinstance(optimizer, Adam | AdamW) else None
     updates: list[tuple[SSAValue, Slot]] = []
@@ -93,6 +103,30 @@ def add_optimizer(module: ModuleOp, optimizer: Optimizer, *, keep_gradients: boo
     func.function_type = FunctionType.from_lists([a.type for a in func.args], [v.type for v, _ in out])
     signature.set_arguments(func, arg_slots)
     signature.set_results(func, [s for _, s in out])
+
+
+def clip_by_norm(b: Builder, gradients: Sequence[SSAValue], clip_norm: float) -> list[SSAValue]:
+    """The gradients, scaled down where their common Euclidean norm exceeds `clip_norm`.
+
+    Squares, their sum and the scaling are in f32, or f64 where a gradient is; torch rounds the norm of every bf16 or
+    f16 gradient to that type instead. The formula is torch.nn.utils.clip_grad_norm_'s, its 1e-6 included.
+    """
+    elements = [types.element_of(g) for g in gradients]
+    wide = types.F64 if types.F64 in elements else types.F32
+    total: SSAValue | None = None
+    for gradient in gradients:
+        whole = b.convert(gradient, wide)
+        part = b.reduce(b.mul(whole, whole), range(len(types.shape_of(whole))), "sum")
+        total = part if total is None else b.add(total, part)
+    assert total is not None
+    norm = b.sqrt(total)
+    scale = b.div(b.full_like(norm, clip_norm), b.add(norm, b.full_like(norm, 1e-6)))
+    scale = b.minimum(scale, b.full_like(scale, 1.0))
+    scaled = []
+    for gradient, element in zip(gradients, elements, strict=True):
+        whole = b.convert(gradient, wide)
+        scaled.append(b.convert(b.mul(whole, _spread(b, scale, whole)), element))
+    return scaled
 
 
 class _States:

@@ -39,6 +39,12 @@ def torch_optimizer(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) ->
     )
 
 
+def clip(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Clip the gradients as the optimizer says, in place, by torch's own function."""
+    if optimizer.clip_norm is not None:
+        nn.utils.clip_grad_norm_(parameters, optimizer.clip_norm)
+
+
 class Reference:
     """A training loop in plain PyTorch, one step at a time."""
 
@@ -48,13 +54,16 @@ class Reference:
         trained = [p for p in self.model.parameters() if p.requires_grad]
         if not trained:
             raise ProgramError("the model has no parameter that needs a gradient")
+        self._trained = trained
+        self._chosen = optimizer
         self.optimizer = torch_optimizer(optimizer, trained)
 
     def step(self, batch: Any) -> torch.Tensor:
-        """Forward, backward, update. The loss before the update."""
+        """Forward, backward, clipping, update. The loss before the update."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.model, batch)
         loss.backward()
+        clip(self._chosen, self._trained)
         self.optimizer.step()
         return loss.detach()
 
@@ -74,8 +83,8 @@ def first_step(
 ) -> dict[tuple[str, str], np.ndarray]:
     """One step of plain PyTorch, by ``(role, name)``. The model is changed.
 
-    Holds the loss, the gradient of every parameter that the loss depends on, the parameters and states after the
-    optimizer, and the buffers after the forward pass.
+    Holds the loss, the gradient (before clipping) of every parameter that the loss depends on, the parameters and
+    states after the optimizer, and the buffers after the forward pass.
 
     Args:
         states: the optimizer's states before the step, named ``parameter.slot``; its step count is 0.
@@ -89,6 +98,7 @@ def first_step(
     out.update(
         {("gradient", name): to_numpy(p.grad).copy() for name, p in trained.items() if p.grad is not None}
     )
+    clip(optimizer, trained.values())
     torch_step = torch_optimizer(optimizer, trained.values())
     for name, parameter in trained.items():
         slots = {key: states[f"{name}.{slot}"] for slot, key in _SLOTS.items() if f"{name}.{slot}" in states}
