@@ -79,6 +79,7 @@ def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clo
     from rhino.planner import search as _search  # noqa: F401  imported by `plan` when it is called
     from rhino.planner.cluster import Cluster
     from rhino.planner.effort import Effort
+    from rhino.planner.micro import parse_count
 
     clock.done("imports")
     stages = Clock()
@@ -91,14 +92,20 @@ def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clo
             print(f"{clock_of(stages):8.1f} s  {message}", file=sys.stderr, flush=True)
 
     effort = Effort(options.level, mesh_axes=options.mesh_axes, folded=not options.no_fold)
-    found = plan(step, Cluster.parse(options.cluster), effort=effort, progress=progress)
+    found = plan(
+        step,
+        Cluster.parse(options.cluster),
+        effort=effort,
+        micro_batches=parse_count(options.micro_batches),
+        progress=progress,
+    )
     stages.done(doing[-1])
     clock.done("search")
     local = found.module.clone()
     spmd(local)
     fuse_collectives(local)
     clock.done("partition")
-    checked = check_planned(step, found.module, found.padding)
+    checked = check_planned(step, found.module, found.padding, found.micro_batches)
     clock.done("check")
     own = clock.stages.pop("imports")
     return {
@@ -144,6 +151,8 @@ def report(found: dict[str, Any]) -> str:
             "search: " + ", ".join(f"{name} {s:.2f} s" for name, s in stages),
             f"checked: {found['check']['text']}",
             f"peak memory of this process {found['peak_rss_bytes'] / 1e9:.2f} GB",
+            "micro-batches: "
+            + "; ".join([str(found["micro_batches"]), *(map(str, found["micro_batches_tried"]))]),
             f"mesh {found['mesh']} from {found['origin']}: step {own * 1e3:.5g} ms (compute "
             f"{cost['compute_s'] * 1e3:.5g}, communication {cost['comm_s'] * 1e3:.5g}), lower bound "
             f"{found['lower_bound_s'] * 1e3:.5g} ms, gap {found['gap']:.3%}, "
@@ -203,6 +212,7 @@ def main() -> None:
     parser.add_argument(
         "--recompute", default="attention", help="composites made again for the backward pass"
     )
+    parser.add_argument("--micro-batches", default="1", help="a number, or auto")
     parser.add_argument("--no-fold", action="store_true", help="let every layer decide for itself")
     parser.add_argument("--json", help="write everything to this file")
     parser.add_argument("--verbose", action="store_true", help="tell what is searched")

@@ -75,6 +75,7 @@ def parallelize(
     forbid: Sequence[str] = (),
     objective: str = "time",
     pad: bool = True,
+    micro_batches: int | str = "auto",
     timeout: timedelta = timedelta(minutes=5),
 ) -> Parallel:
     """Plan and build the distributed training step of a single-device model.
@@ -94,6 +95,8 @@ def parallelize(
             ``strided``.
         objective: ``time``, or ``memory`` for the plan that needs least of it.
         pad: whether extents that the mesh does not divide may be padded; nobody sees the padding.
+        micro_batches: so many parts of the batch one after another, their gradients added up; ``auto`` is one, unless
+            nothing fits the memory then. The loss is that of the whole batch.
 
     Raises:
         RhinoError: of the kinds that capturing and planning raise; RunError when ranks do not come together.
@@ -101,7 +104,16 @@ def parallelize(
     program = Program(model, loss, batch, optimizer)
     given = [f"{k}={v}" for k, v in pins.items()] if isinstance(pins, Mapping) else pins
     request = Request(
-        cluster, None, mesh, plan, memory_limit, tuple(given), tuple(forbid), objective, pad=pad
+        cluster,
+        None,
+        mesh,
+        plan,
+        memory_limit,
+        tuple(given),
+        tuple(forbid),
+        objective,
+        pad=pad,
+        micro_batches=str(micro_batches),
     )
     if not is_rank():
         planned, local = _build(program, request)

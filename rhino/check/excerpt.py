@@ -21,6 +21,7 @@ from rhino.dialects.dist.layouts import LAYOUT
 from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.signature import Slot
 from rhino.ir.text import print_module
+from rhino.passes.microbatch import micro_number
 from rhino.planner.fold import Run, runs
 
 
@@ -87,7 +88,9 @@ def _kinds(func: FuncOp, ops: Sequence[Operation]) -> tuple[list[int], list[int]
         inside = tuple(print_module(inner) for r in op.regions for b in r.blocks for inner in b.ops)
         types = tuple(known(r.type) for r in op.results)
         kind = number((op.name, own, inside, types, layouts(op.attributes.get(LAYOUT))))
-        kinds.append(kind)
+        # Layers are counted inside of a micro-batch, so that no run reaches from one to the next.
+        micro = micro_number(op)
+        kinds.append(kind if micro is None else number((kind, "micro-batch", micro[0])))
         alike.append(number((kind, tuple(made[v] for v in op.operands))))
         for i, result in enumerate(op.results):
             # Of a reshard the layout that it comes from counts, too: its users then know two steps back.

@@ -5,6 +5,9 @@
 3. What is left is made small, layouts and mesh included (`rhino.check.shrink`).
 4. The passes that `rhino run` uses partition it, all ranks run in lockstep, and every value that the passes keep is
    compared with that of one device, in f64.
+
+Where a step is split into micro-batches, 1. is about the program that the pass `microbatch` makes. That the pass keeps
+the meaning is checked beside it, on a small form of the program that was planned (`rhino.check.micro`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from xdsl.ir import SSAValue
 
 from rhino.check.by_pass import Outcome, Pass, check_passes
 from rhino.check.excerpt import excerpt
+from rhino.check.micro import check_micro_batches, same_split, small_program
 from rhino.check.same import first_other
 from rhino.check.shrink import elements, shrink
 from rhino.check.values import TOLERANCE, record
@@ -30,7 +34,7 @@ from rhino.dialects.hlo.constant import IotaOp
 from rhino.dialects.hlo.index import GatherOp, ScatterOp
 from rhino.dialects.verify import verify
 from rhino.ir import types
-from rhino.ir.errors import RhinoError
+from rhino.ir.errors import ProgramError, RhinoError
 from rhino.passes import PASSES
 from rhino.passes.widen_floats import widen_floats
 
@@ -70,6 +74,8 @@ class PlanCheck:
         kept, ops: ops that were run, and that the plan has.
         layers, of: of the longest run of equal layers so many were run, and so many there are.
         values: how many values were compared, on all ranks.
+        micro_batches: into which the step is split, and `micro_results`, how many results of theirs were compared with
+            those of the batch as one; 0 where they were not.
         seconds: how long it took; no part of the plan.
         reason: why nothing was checked, or what differs.
         notes: why the plan was not shrunk, or less than wanted.
@@ -85,6 +91,8 @@ class PlanCheck:
     layers: int = 1
     of: int = 1
     values: int = 0
+    micro_batches: int = 1
+    micro_results: int = 0
     seconds: float = 0.0
     reason: str = ""
     notes: tuple[str, ...] = ()
@@ -106,7 +114,12 @@ class PlanCheck:
             if self.kept < self.ops
             else ""
         )
-        return f"{where}, {part}{self.values} values equal"
+        micro = (
+            f"; {self.micro_batches} micro-batches against the batch as one: {self.micro_results} results equal"
+            if self.micro_results
+            else ""
+        )
+        return f"{where}, {part}{self.values} values equal{micro}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -119,6 +132,8 @@ class PlanCheck:
             "layers_checked": self.layers,
             "layers": self.of,
             "values": self.values,
+            "micro_batches": self.micro_batches,
+            "micro_batch_results": self.micro_results,
             "seconds": self.seconds,
             "reason": self.reason,
             "notes": list(self.notes),
@@ -126,21 +141,30 @@ class PlanCheck:
 
 
 def check_planned(
-    program: ModuleOp, placed: ModuleOp, padding: str = "", *, tell: Callable[[str], None] = lambda what: None
+    program: ModuleOp,
+    placed: ModuleOp,
+    padding: str = "",
+    micro_batches: int = 1,
+    *,
+    tell: Callable[[str], None] = lambda what: None,
 ) -> PlanCheck:
     """Check a placed module against the program that it was made from; both are left as they were.
 
     Args:
         padding: how the program's extents were grown, as the option `extents` of the pass `pad`.
+        micro_batches: into how many the step was split, by the pass `microbatch`.
         tell: told what is being done.
     """
     began = time.perf_counter()
 
     def done(found: PlanCheck) -> PlanCheck:
-        return replace(found, seconds=time.perf_counter() - began)
+        if micro_batches > 1 and found.verdict == "equal":
+            tell("comparing the micro-batches with the batch")
+            found = _split(program, micro_batches, found)
+        return replace(found, micro_batches=micro_batches, seconds=time.perf_counter() - began)
 
     tell("comparing with the program")
-    other = first_other(program, placed, padding)
+    other = first_other(program, placed, padding, micro_batches)
     if other is not None:
         return done(PlanCheck("different", reason=f"{other} is not computed by the ops of the program"))
     tell("choosing layers")
@@ -160,6 +184,28 @@ def check_planned(
     tell("running at full size")
     whole = _run(part.module, base)
     return done(replace(whole, notes=(*notes, *whole.notes)))
+
+
+def _split(program: ModuleOp, count: int, found: PlanCheck) -> PlanCheck:
+    """What was found so far, with what running the micro-batches one after another shows."""
+    notes = found.notes
+    try:
+        small = small_program(program, count)
+        if not same_split(program, small, count):
+            raise ProgramError("the small form of the program is split differently")
+    except CRASHES as error:
+        notes = (*notes, f"micro-batches are compared at full size: {_say(error)}")
+        small = program
+    small = _named(small)
+    if elements(small) > MOST // 2:
+        return replace(
+            found, verdict="unchecked", reason=f"{count} micro-batches are too large to run", notes=notes
+        )
+    outcome = check_micro_batches(small, count, draw(small))
+    if outcome.wrong is None:
+        return replace(found, micro_results=outcome.passed[0].results, notes=notes)
+    reason = f"{count} micro-batches: {outcome.wrong.finding.text()}"
+    return replace(found, verdict="different", reason=reason, wrong=outcome.wrong, notes=notes)
 
 
 def _say(error: Exception) -> str:

@@ -18,6 +18,7 @@ from rhino.dialects.dist import ReshardOp
 from rhino.dialects.hlo.composite import CompositeOp
 from rhino.ir.text import print_module
 from rhino.passes.inline_composites import inline_composites
+from rhino.passes.microbatch import microbatch
 from rhino.passes.pad import PadPass
 
 
@@ -59,15 +60,21 @@ class Numbering:
         return found[1]
 
 
-def first_other(program: ModuleOp, placed: ModuleOp, padding: str) -> str | None:
+def first_other(program: ModuleOp, placed: ModuleOp, padding: str, micro_batches: int = 1) -> str | None:
     """The first result of a placed module that is not computed as in the program; None if all are.
 
     Args:
         padding: the option `extents` of the pass `pad` with which the program was planned; empty for none.
+        micro_batches: the option `count` of the pass `microbatch` with which it was planned.
     """
-    if padding or any(isinstance(op, CompositeOp) for op in signature.main_of(program).body.block.ops):
+    if (
+        padding
+        or micro_batches > 1
+        or any(isinstance(op, CompositeOp) for op in signature.main_of(program).body.block.ops)
+    ):
         program = program.clone()
         inline_composites(program)
+    microbatch(program, micro_batches)
     if padding:
         PadPass(extents=padding).apply(Context(), program)
     numbers = Numbering()

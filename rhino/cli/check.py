@@ -175,7 +175,7 @@ def _check_shrunk(source: Source, options: CheckOptions) -> bool:
     with phase("planning") as bar:
         plan = make_plan(step, options.request, bar.tell)
     with phase("checking the plan") as bar:
-        found = check_planned(step, plan.module, plan.padding, tell=bar.tell)
+        found = check_planned(step, plan.module, plan.padding, plan.micro_batches, tell=bar.tell)
     if options.json is not None:
         write_json(options.json, {"equal": found.verdict == "equal", **found.to_json()})
     print(f"{'equal: ' if found.verdict == 'equal' else ''}{found.text()}; mesh {plan.mesh}")

@@ -63,10 +63,20 @@ NoPad = Annotated[
     bool,
     typer.Option("--no-pad", help="Leave extents as they are, also where the mesh does not divide them."),
 ]
+MicroBatches = Annotated[
+    str,
+    typer.Option(
+        help="So many batches one after another, adding up their gradients; auto: 1 unless nothing fits the memory."
+    ),
+]
 MeshAxes = Annotated[int, typer.Option(help="The most axes of the meshes that are searched, 1 to 3.")]
 
 
-@app.command("plan", epilog="Example: rhino plan examples/gpt2.py --cluster 2x8xH100 -o plan.mlir")
+@app.command(
+    "plan",
+    epilog="Example: rhino plan examples/gpt2.py --cluster 2x8xH100 -o plan.mlir. "
+    "Where memory is short: --memory-limit 2GB, and by hand --micro-batches 4.",
+)
 def plan_command(
     program: Program,
     cluster: Cluster = None,
@@ -81,6 +91,7 @@ def plan_command(
     no_fold: Fold = False,
     mesh_axes: MeshAxes = 3,
     no_pad: NoPad = False,
+    micro_batches: MicroBatches = "auto",
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not check that the plan computes what the program does.")
     ] = False,
@@ -106,6 +117,7 @@ def plan_command(
         not no_fold,
         mesh_axes,
         not no_pad,
+        micro_batches,
     )
     plan_program(PlanOptions(program, request, output, json, not no_check))
 
@@ -120,6 +132,7 @@ def run_command(
     mesh: MeshOption = None,
     memory_limit: Memory = None,
     no_pad: NoPad = False,
+    micro_batches: MicroBatches = "auto",
     reference: Annotated[
         bool, typer.Option("--reference", help="Run plain single-process PyTorch instead.")
     ] = False,
@@ -138,7 +151,7 @@ def run_command(
     from rhino.cli.planning import Request
     from rhino.cli.run import RunOptions, run
 
-    request = Request(None, nproc, mesh, plan, memory_limit, pad=not no_pad)
+    request = Request(None, nproc, mesh, plan, memory_limit, pad=not no_pad, micro_batches=micro_batches)
     run(RunOptions(program, request, steps, reference, kernels, dtype, json, timeout, _STARTED), context.obj)
 
 
@@ -154,6 +167,7 @@ def check_command(
     cluster: Cluster = None,
     memory_limit: Memory = None,
     no_pad: NoPad = False,
+    micro_batches: MicroBatches = "auto",
     mode: Annotated[
         str, typer.Option(help="float64 (1e-10), float32 (1e-5), or integer (bit-exact, exact ops only).")
     ] = "float64",
@@ -184,7 +198,7 @@ def check_command(
         return
     if program is None:
         raise UsageError("there is no program", remedy="give PROGRAM, or --fuzz N for random ones")
-    request = Request(cluster, nproc, mesh, plan, memory_limit, pad=not no_pad)
+    request = Request(cluster, nproc, mesh, plan, memory_limit, pad=not no_pad, micro_batches=micro_batches)
     if not check_program(CheckOptions(program, request, mode, json, by_pass, out_dir, shrunk)):
         raise typer.Exit(1)
 

@@ -77,7 +77,7 @@ def _check(step: ModuleOp, plan: Plan) -> dict[str, Any]:
     from rhino.cli.by_pass import FOLDER, write_wrong
 
     with phase("checking the plan") as bar:
-        found = check_planned(step, plan.module, plan.padding, tell=bar.tell)
+        found = check_planned(step, plan.module, plan.padding, plan.micro_batches, tell=bar.tell)
     if found.verdict == "different":
         files = ""
         if found.wrong is not None:
@@ -110,6 +110,8 @@ def show(facts: Mapping[str, Any]) -> None:
     )
     if "check" in facts:
         _show_check(console, facts["check"])
+    if facts["micro_batches"] > 1 or len(facts["micro_batches_tried"]) > 1:
+        console.print(micro_batches(facts), highlight=False)
     if facts["padding"]:
         grown = ", ".join(pair.replace(":", " to ") for pair in facts["padding"].split(","))
         console.print(f"padded so that the mesh divides them: {grown}")
@@ -117,6 +119,22 @@ def show(facts: Mapping[str, Any]) -> None:
     console.print(_collectives(facts))
     if facts["templates"]:
         console.print(_templates(facts))
+
+
+def micro_batches(facts: Mapping[str, Any]) -> str:
+    """How many micro-batches there are, and why."""
+    count = facts["micro_batches"]
+    tried = facts["micro_batches_tried"]
+    text = f"{count} micro-batches" if count > 1 else "1 micro-batch"
+    if len(tried) < 2:
+        return text
+
+    def one(each: Mapping[str, Any]) -> str:
+        fits = each["step_time_s"] is not None
+        how = f", step {seconds(each['step_time_s'])}" if fits else ", does not fit"
+        return f"{size(each['peak_memory_bytes'])} with {each['count']}{how}"
+
+    return f"{text}; memory per device: {'; '.join(map(one, tried))}"
 
 
 def _show_check(console: Console, check: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from rhino.ir.errors import MeshError, UsageError
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
 from rhino.planner.effort import Effort
+from rhino.planner.micro import AUTO, parse_count
 from rhino.planner.pins import Constraints
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Request:
         objective: ``time`` or ``memory``.
         level, folded, mesh_axes: how thoroughly to search; see `rhino.planner.effort`.
         pad: whether extents that the mesh does not divide may be padded; see `rhino.planner.uneven`.
+        micro_batches: a number, or ``auto``; see `rhino.planner.micro`.
     """
 
     cluster: str | None = None
@@ -55,6 +57,7 @@ class Request:
     folded: bool = True
     mesh_axes: int = 3
     pad: bool = True
+    micro_batches: str = AUTO
 
     @property
     def effort(self) -> Effort:
@@ -89,6 +92,9 @@ class Request:
             )
         if self.file is not None and not self.pad:
             raise UsageError("a plan file is taken as it is", remedy="leave out --no-pad, or --plan")
+        if self.file is not None and self.micro_batches != AUTO:
+            raise UsageError("a plan file is taken as it is", remedy="leave out --micro-batches, or --plan")
+        parse_count(self.micro_batches)
         Constraints.parse(self.pins, self.forbid)
         if self.effort != Effort() and self.file is not None:
             raise UsageError(
@@ -149,6 +155,7 @@ def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] 
         objective=request.objective,
         pad=request.pad,
         effort=request.effort,
+        micro_batches=parse_count(request.micro_batches),
         progress=progress,
     )
 

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,7 @@ class RunOptions:
             "--plan": self.request.plan != "auto",
             "--memory-limit": self.request.memory_limit is not None,
             "--no-pad": not self.request.pad,
+            "--micro-batches": self.request.micro_batches != "auto",
             "--kernels": self.kernels != "torch",
         }
         return [name for name, is_given in given.items() if is_given]
@@ -176,7 +177,7 @@ def _for_world(request: Request, world: World) -> Request:
             f"--nproc is {request.nproc}, but {world.size} ranks were started",
             remedy="leave out --nproc under torchrun",
         )
-    return Request(None, world.size, request.mesh, request.plan, request.memory_limit, pad=request.pad)
+    return replace(request, cluster=None, nproc=world.size)
 
 
 def _prepare(source: Source, request: Request, ranks: int) -> str:

@@ -85,20 +85,19 @@ class _State:
         return bool(self.layouts[value].partial)
 
 
-def batch_digits(func: FuncOp, count: int, batch: str | None = None) -> dict[SSAValue, Layout]:
-    """The layouts of the inputs that hold the batch, cut into `count` parts.
+def batch_extent(func: FuncOp, batch: str | None = None) -> int:
+    """The size of the batch. Raises UsageError when no input has one."""
+    (value, dim), _ = _batch(func, batch)
+    return types.shape_of(value)[dim]
 
-    The batch is the dimension that the ops' rules tie to dimensions of the most inputs, the leading one of equals; or
-    the one that `batch` names, ``tokens:0``.
 
-    Raises UsageError when there is no such dimension, or `count` does not divide it.
-    """
+def _batch(func: FuncOp, batch: str | None) -> tuple[tuple[SSAValue, int], dict[SSAValue, tuple[int, int]]]:
+    """The dimension of an input that is the batch, and the inputs that see it (see `_reach`)."""
     slots = signature.arguments(func)
     inputs = [arg for arg, slot in zip(func.args, slots, strict=True) if (slot.role or "input") == "input"]
-    names = {arg: slot.name or f"argument {arg.index}" for arg, slot in zip(func.args, slots, strict=True)}
     seeds = [(arg, dim) for arg in inputs for dim in range(len(types.shape_of(arg)))]
     if batch is not None:
-        seeds = [(arg, dim) for arg, dim in seeds if f"{names[arg]}:{dim}" == batch]
+        seeds = [(arg, dim) for arg, dim in seeds if f"{_name(func, arg)}:{dim}" == batch]
     if not seeds:
         what = f"'{batch}' is no dimension of an input" if batch is not None else "no input has a dimension"
         raise UsageError(f"{what}, so there is no batch to split", remedy="name one like batch=tokens:0")
@@ -106,19 +105,39 @@ def batch_digits(func: FuncOp, count: int, batch: str | None = None) -> dict[SSA
         op: op.rule() for op in func.body.block.ops if isinstance(op, HloOp) and (op.STAYS or not op.regions)
     }
     reached = {seed: _reach(rules, seed, set(inputs)) for seed in seeds}
-    value, dim = max(seeds, key=lambda seed: (len(reached[seed]), -seed[1]))
+    seed = max(seeds, key=lambda seed: (len(reached[seed]), -seed[1]))
+    return seed, reached[seed]
+
+
+def _name(func: FuncOp, arg: SSAValue) -> str:
+    index = next(i for i, own in enumerate(func.args) if own is arg)
+    return signature.arguments(func)[index].name or f"argument {index}"
+
+
+def batch_digits(func: FuncOp, count: int, batch: str | None = None) -> dict[SSAValue, Layout]:
+    """The layouts of the inputs that hold the batch, cut into `count` parts.
+
+    Part i has the rows i, i + count, i + 2 count, ...: a device that holds neighbouring rows of the batch then holds
+    its share of every micro-batch.
+
+    The batch is the dimension that the ops' rules tie to dimensions of the most inputs, the leading one of equals; or
+    the one that `batch` names, ``tokens:0``.
+
+    Raises UsageError when there is no such dimension, or `count` does not divide it.
+    """
+    (value, dim), seen = _batch(func, batch)
     extent = types.shape_of(value)[dim]
     if extent % count:
         divisors = ", ".join(str(n) for n in range(2, min(extent, 64) + 1) if extent % n == 0)
         raise UsageError(
-            f"{count} micro-batches do not divide the batch of {extent} (dimension {dim} of {names[value]})",
+            f"{count} micro-batches do not divide the batch of {extent} (dimension {dim} of {_name(func, value)})",
             remedy=f"{extent} is divided by {divisors}" if divisors else "a batch of one cannot be split",
         )
     axis = AxisRef(AXIS, 1, count)
     out: dict[SSAValue, Layout] = {}
-    for arg, (at, period) in reached[value, dim].items():
+    for arg, (at, period) in seen.items():
         dims: list[list[Digit]] = [[] for _ in types.shape_of(arg)]
-        dims[at].append(Digit(axis, period))
+        dims[at].append(Digit(axis, period // extent * count))
         layout = Layout.make(dims)
         if layout.error(types.shape_of(arg)) is None:
             out[arg] = layout

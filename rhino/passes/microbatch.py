@@ -5,10 +5,10 @@
       %g = hlo.dot_general %h, %x ...        // a gradient: sums over the batch
       %n = hlo.sub %w, %g
 becomes, with count=2,
-      %x0 = hlo.slice %x [0, 0] to [4, 4]    // 4 rows
+      %x0 = ... %x ...                       // 4 rows: 0, 2, 4, 6
       %h0 = hlo.dot_general %x0, %w ...
       %g0 = hlo.dot_general %h0, %x0 ...
-      %x1 = hlo.slice %x [4, 0] to [8, 4]
+      %x1 = ... %x ...                       // 1, 3, 5, 7
       %h1 = hlo.dot_general %x1, %w ...
       %g1 = hlo.dot_general %h1, %x1 ...
       %g = hlo.add %g0, %g1
@@ -37,6 +37,7 @@ from rhino.dialects import signature
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import HloOp, Localizer
 from rhino.dialects.hlo.digits import places
+from rhino.dialects.hlo.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from rhino.ir import types
 from rhino.ir.errors import UsageError
 from rhino.ir.layout import Layout
@@ -45,7 +46,10 @@ from rhino.ir.rule import Placement
 from rhino.ir.verify import check_global, op_error
 from rhino.passes.dce import eliminate_dead_ops
 from rhino.passes.inline_composites import TAG
-from rhino.passes.micro_split import AFTER, INSIDE, REMEDY, Decided, decide
+from rhino.passes.micro_split import AFTER, BEFORE, INSIDE, REMEDY, Decided, decide
+
+#: Ops that move nothing.
+VIEWS = (ReshapeOp, TransposeOp, BroadcastInDimOp, SliceOp)
 
 #: Attribute of the ops of a micro-batch: ``"2.57"`` is the op with number 57 in micro-batch 2.
 MICRO = "rhino.micro"
@@ -76,12 +80,21 @@ def microbatch(module: ModuleOp, count: int, batch: str | None = None) -> None:
     """
     if count < 1:
         raise UsageError(f"{count} micro-batches", remedy="give 1 or more")
-    check_global(module)
     if count == 1:
         return
+    check_global(module)
     func = signature.main_of(module)
     _Unroll(func, decide(func, count, batch)).run()
     eliminate_dead_ops(module)
+
+
+def micro_number(op: Operation) -> tuple[int, str] | None:
+    """The micro-batch of an op, and its number there, which is the same in all of them; None outside."""
+    found = op.attributes.get(MICRO)
+    if not isinstance(found, StringAttr):
+        return None
+    index, _, number = found.data.partition(".")
+    return int(index), number
 
 
 class _MicroBuilder(Builder):
@@ -246,7 +259,8 @@ class _Unroll:
         if (value, layout) in self.parts:
             return self.parts[value, layout]
         if layout.is_replicated:
-            return self._whole(value)
+            self.parts[value, layout] = self._view(value)
+            return self.parts[value, layout]
         part = self._made_small(value, layout)
         if part is None:
             whole, last = self._whole(value), self._last()
@@ -256,6 +270,21 @@ class _Unroll:
             self._mark(last, str(self.serial), {})
         self.parts[value, layout] = part
         return part
+
+    def _view(self, value: SSAValue) -> SSAValue:
+        """A whole value. Views are made anew: through one that lasts, what it is a view of would be held from the first
+        micro-batch to the last.
+        """
+        op = value.owner
+        if not isinstance(op, VIEWS) or self.decided.when[op] != BEFORE:
+            return self._whole(value)
+        operand = op.operands[0]
+        source = self._part(operand, Layout.replicated(len(types.shape_of(operand))))
+        last = self._last()
+        clone = self._insert_clone(op, [source])
+        self.serial += 1
+        self._mark(last, str(self.serial), op.attributes)
+        return clone.results[0]
 
     def _made_small(self, value: SSAValue, layout: Layout) -> SSAValue | None:
         """A part of a value that is whole, made from parts of what it is made from; None where it must be sliced."""
@@ -282,12 +311,16 @@ class _Unroll:
         return self.whole[value]
 
     def _once(self, op: Operation) -> None:
-        clone = op.clone({v: self._whole(v) for v in op.operands})
+        clone = self._insert_clone(op, [self._whole(v) for v in op.operands])
+        self.whole.update(zip(op.results, clone.results, strict=True))
+
+    def _insert_clone(self, op: Operation, operands: Sequence[SSAValue]) -> Operation:
+        clone = op.clone(dict(zip(op.operands, operands, strict=True)))
         clone.location = op.location
         self.builder.insert(clone)
         for old, new in zip(op.results, clone.results, strict=True):
             new.name_hint = old.name_hint
-            self.whole[old] = new
+        return clone
 
 
 def _local_type(value: SSAValue, layout: Layout) -> types.Type:
@@ -299,4 +332,4 @@ def _location(value: SSAValue) -> LocationAttr:
     return value.owner.location if isinstance(value.owner, Operation) else UnknownLoc()
 
 
-__all__ = ["MICRO", "MicrobatchPass", "microbatch"]
+__all__ = ["MICRO", "MicrobatchPass", "micro_number", "microbatch"]

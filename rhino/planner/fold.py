@@ -5,6 +5,9 @@ optimizer's update. So its ops, read as a sequence of kinds, has *runs*: stretch
 of one copy and op ``i + period`` of the next stand for each other. The first and the last copy may hold a few ops
 more (what all layers share is made in the first), so what lies before and after a run is aligned with its nearest copy.
 
+Micro-batches are copies of each other, too: the pass `microbatch` numbers their ops, and ops of one number stand for
+each other. Layers are looked for inside of a micro-batch.
+
 Copies share their decisions: the planner's network has one variable for all of them (`rhino.planner.network`), and
 grows with the layer, not with their number. Two ops of a class always have the same kind, so whatever the classes are,
 a folded plan is a plan of the whole program; a wrong class could only rule out better ones.
@@ -21,6 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from rhino.ir.disjoint import DisjointSets
+from rhino.passes.microbatch import micro_number
 from rhino.planner.candidates import Options
 from rhino.planner.graph import Graph, result_argument
 
@@ -56,12 +60,15 @@ class Folding:
         nodes: per op the first op of its class.
         arguments: per argument of `@main` the first argument of its class.
         values: per value the first value of its class: made by, read by and returned as members of the same classes.
+        repeats: stretches ``[start, end)`` that repeat what stands before and after them: the micro-batches between
+            the first and the last.
     """
 
     runs: tuple[Run, ...]
     nodes: tuple[int, ...]
     arguments: tuple[int, ...]
     values: tuple[int, ...]
+    repeats: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def node_copies(self) -> Counter[int]:
@@ -83,10 +90,18 @@ def unfolded(graph: Graph) -> Folding:
 
 def fold(graph: Graph, options: Options) -> Folding:
     """Find the repeated layers of a program. Ops and arguments of a class have the same options."""
-    ids: dict[int, int] = {}
-    kinds = np.array([ids.setdefault(id(node.kind), len(ids)) for node in graph.nodes], dtype=np.int64)
+    ids: dict[Hashable, int] = {}
+    numbers = [micro_number(node.op) for node in graph.nodes]
+    # Equal ops of different micro-batches count as different ones here, so that no run reaches from one to the next.
+    kinds = np.array(
+        [
+            ids.setdefault((id(n.kind), m and m[0]), len(ids))
+            for n, m in zip(graph.nodes, numbers, strict=True)
+        ],
+        dtype=np.int64,
+    )
     found = runs(kinds)
-    if not found:
+    if not found and not any(numbers):
         return unfolded(graph)
     classes = DisjointSets(len(kinds))
     inside = np.zeros(len(kinds), dtype=bool)
@@ -97,9 +112,20 @@ def fold(graph: Graph, options: Options) -> Folding:
     for run in found:
         for i, j in _aligned(kinds, inside, run):
             classes.join(i, j)
+    same: dict[Hashable, int] = {}
+    for i, number in enumerate(numbers):
+        if number is not None:
+            classes.join(i, same.setdefault((id(graph.nodes[i].kind), number[1]), i))
     nodes = _first((classes.find(i), options.nodes[i]) for i in range(len(kinds)))
     arguments = _arguments(graph, nodes, options)
-    return Folding(tuple(found), nodes, arguments, _values(graph, nodes, arguments))
+    return Folding(tuple(found), nodes, arguments, _values(graph, nodes, arguments), _repeats(numbers))
+
+
+def _repeats(numbers: Sequence[tuple[int, str] | None]) -> tuple[tuple[int, int], ...]:
+    """The stretch of the micro-batches between the first and the last."""
+    last = max((number[0] for number in numbers if number), default=0)
+    inner = [i for i, number in enumerate(numbers) if number and 0 < number[0] < last]
+    return ((inner[0], inner[-1] + 1),) if inner else ()
 
 
 def together(folding: Folding, regions: Sequence[int]) -> list[int]:

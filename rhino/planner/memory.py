@@ -48,7 +48,7 @@ class Lifetimes:
 
     def __init__(self, graph: Graph, folding: Folding) -> None:
         self.graph = graph
-        self.timeline = Timeline(len(graph.nodes), folding.runs)
+        self.timeline = Timeline(len(graph.nodes), folding.runs, folding.repeats)
         last = reads(graph).last
         end = len(graph.nodes) + 1
         replaced = {slot.alias for slot in graph.results}

@@ -7,10 +7,19 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FloatAttr, ModuleOp, StringAttr, f64
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DictionaryAttr,
+    FloatAttr,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    f64,
+    i64,
+)
 from xdsl.ir import Attribute
 
 from rhino.dialects import signature
@@ -25,6 +34,7 @@ from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
 from rhino.planner.effort import Effort
 from rhino.planner.evaluate import evaluate_plan
+from rhino.planner.micro import AUTO, TooLarge, Tried, choose
 from rhino.planner.pins import OBJECTIVES, Constraints
 from rhino.planner.tally import PlanCost, describe
 
@@ -34,6 +44,7 @@ USABLE_MEMORY = 0.9
 #: Module attributes of a plan's text.
 PROGRAM, CLUSTER, COST, TEMPLATES = "rhino.program", "rhino.cluster", "rhino.cost", "rhino.templates"
 CONSTRAINTS, LIMIT, PADDING = "rhino.constraints", "rhino.memory_limit", "rhino.padding"
+MICRO_BATCHES = "rhino.micro_batches"
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ class Plan:
         notes: why templates do not apply, by name.
         program: hash of the program the plan is for.
         origin: ``search`` or the template that it came from.
+        tried: the numbers of micro-batches that were planned to choose from; empty where there was no choice.
     """
 
     module: ModuleOp
@@ -63,6 +75,7 @@ class Plan:
     program: str
     origin: str
     notes: Mapping[str, str] = field(default_factory=dict)
+    tried: tuple[Tried, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -75,6 +88,11 @@ class Plan:
         """Which extents were grown, as the option of the pass `pad`: ``6:8``; empty when none was."""
         found = self.module.attributes.get(PADDING)
         return found.data if isinstance(found, StringAttr) else ""
+
+    @property
+    def micro_batches(self) -> int:
+        """How many batches a step runs one after another; see the pass `microbatch`."""
+        return micro_batches(self.module)
 
     def text(self, debug: bool = False) -> str:
         """The plan as MLIR; byte for byte the same for the same program and cluster."""
@@ -97,6 +115,8 @@ class Plan:
             "notes": dict(self.notes),
             "constraints": constraints(self.module),
             "padding": self.padding,
+            "micro_batches": self.micro_batches,
+            "micro_batches_tried": [asdict(each) for each in self.tried],
             "program": self.program,
         }
 
@@ -126,6 +146,12 @@ def constraints(module: ModuleOp) -> list[str]:
     if not isinstance(found, ArrayAttr):
         return []
     return [one.data for one in found.data if isinstance(one, StringAttr)]
+
+
+def micro_batches(module: ModuleOp) -> int:
+    """How many micro-batches a placed module was split into; 1 when it was not."""
+    found = module.attributes.get(MICRO_BATCHES)
+    return int(found.value.data) if isinstance(found, IntegerAttr) else 1
 
 
 def collectives(module: ModuleOp) -> list[dict[str, Any]]:
@@ -164,6 +190,7 @@ def plan(
     objective: str = "time",
     pad: bool = True,
     effort: Effort | None = None,
+    micro_batches: int | str = 1,
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan a training step (or any global module) on a cluster; the module is left as it was.
@@ -178,14 +205,18 @@ def plan(
         objective: ``time``, or ``memory`` for the plan that needs least of it.
         pad: whether extents that the mesh does not divide may be grown; see `rhino.planner.uneven`.
         effort: how thoroughly to search; the most when None.
+        micro_batches: so many batches one after another, or ``auto``: one, unless nothing fits the memory then; see
+            `rhino.planner.micro`.
         progress: told what is being worked on.
 
     Raises MeshError when the mesh does not fit the cluster, PlanError when nothing fits the memory, the template
     does not apply (a batch that cannot be divided, say) or constraints clash, UsageError for constraints that cannot be
-    read, ProgramError when the module is not of the global stage.
+    read or micro-batches that do not divide the batch, ProgramError when the module is not of the global stage or
+    an op must see the whole batch.
     Warns (RhinoWarning) of every op that is worth dividing and that the mesh cannot divide.
     """
     from rhino.passes.inline_composites import inline_composites
+    from rhino.passes.microbatch import microbatch
     from rhino.planner.uneven import even, plan_padded
 
     began = time.perf_counter()
@@ -203,16 +234,28 @@ def plan(
     limit = USABLE_MEMORY * cluster.hardware.memory_bytes if memory_limit is None else memory_limit
     task = _Task(cluster, template, limit, insisted, objective, effort, progress or (lambda message: None))
 
-    def attempt(program: ModuleOp, mesh: Mesh | None, padding: str) -> tuple[Plan, list[str]]:
-        return _plan_as_it_is(program, mesh, padding, name, task)
+    def attempt(count: int) -> tuple[Plan, list[str]]:
+        program = whole if micro_batches == 1 else whole.clone()
+        microbatch(program, count)
 
-    if not pad or even(whole, mesh, cluster.size):
-        best, messages = attempt(whole, mesh, "")
+        def padded(program: ModuleOp, mesh: Mesh | None, padding: str) -> tuple[Plan, list[str]]:
+            return _plan_as_it_is(program, mesh, padding, count, name, task)
+
+        if not pad or even(program, mesh, cluster.size):
+            return padded(program, mesh, "")
+        return _best(plan_padded(program, padded, cluster, mesh=mesh, template=template), objective)
+
+    def measured(found: tuple[Plan, list[str]]) -> tuple[float, float]:
+        return found[0].cost.step_time_s, found[0].cost.peak_memory_bytes
+
+    if micro_batches == AUTO:
+        chosen = choose(whole, attempt, measured, task.progress)
+        (best, messages), tried = chosen.plan, chosen.tried
     else:
-        best, messages = _best(plan_padded(whole, attempt, cluster, mesh=mesh, template=template), objective)
+        (best, messages), tried = attempt(int(micro_batches)), ()
     for message in messages:
         warnings.warn(message, RhinoWarning, stacklevel=2)
-    return replace(best, search_s=time.perf_counter() - began)
+    return replace(best, search_s=time.perf_counter() - began, tried=tried)
 
 
 @dataclass(frozen=True)
@@ -229,12 +272,13 @@ class _Task:
 
 
 def _plan_as_it_is(
-    placed: ModuleOp, mesh: Mesh | None, padding: str, name: str, task: _Task
+    placed: ModuleOp, mesh: Mesh | None, padding: str, count: int, name: str, task: _Task
 ) -> tuple[Plan, list[str]]:
     """The plan of a program without composites, which becomes the plan's, and the ops that its mesh cannot divide.
 
     Args:
         padding: how the program was grown.
+        count: micro-batches that it was split into.
         name: hash of the program that users know.
     """
     from rhino.planner.graph import read
@@ -244,7 +288,14 @@ def _plan_as_it_is(
 
     cluster, template, limit = task.cluster, task.template, task.limit
     graph = read(placed)
-    search = Search(
+
+    class Measured(Search):
+        """A search whose errors about memory say how much is needed."""
+
+        def too_large(self, found: Found) -> PlanError:
+            return TooLarge(super().too_large(found), found.cost.peak_memory_bytes, limit)
+
+    search = Measured(
         graph, cluster, limit, task.progress, task.constraints, task.objective, effort=task.effort
     )
     times: dict[str, float | None] = {}
@@ -277,6 +328,7 @@ def _plan_as_it_is(
         LIMIT: FloatAttr(float(limit), f64),
         **({CONSTRAINTS: ArrayAttr(kept)} if kept else {}),
         **({PADDING: StringAttr(padding)} if padding else {}),
+        **({MICRO_BATCHES: IntegerAttr(count, i64)} if count > 1 else {}),
     }
     placed.attributes.update(attributes)
     verify(placed)

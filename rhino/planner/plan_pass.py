@@ -15,6 +15,7 @@ from xdsl.passes import ModulePass
 
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
+from rhino.planner.micro import parse_count
 from rhino.planner.plan import plan
 
 
@@ -22,7 +23,7 @@ from rhino.planner.plan import plan
 class PlanPass(ModulePass):
     """Options: `cluster` (``2x8xH100``, or a number of local processes), `mesh` (searched if left out), `template`
     (``dp``, ``zero3``, ``megatron``; a search if left out), `memory` (bytes per device, 90 % of the
-    device's if left out), `pad` (whether extents may be padded).
+    device's if left out), `pad` (whether extents may be padded), `micro_batches` (a number, or ``auto``).
 
     Raises what `rhino.planner.plan` raises.
     """
@@ -33,6 +34,7 @@ class PlanPass(ModulePass):
     template: str | None = None
     memory: float | None = None
     pad: bool = True
+    micro_batches: str = "1"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = plan(
@@ -42,6 +44,7 @@ class PlanPass(ModulePass):
             template=self.template,
             memory_limit=self.memory,
             pad=self.pad,
+            micro_batches=parse_count(self.micro_batches),
         )
         placed = found.module
         op.attributes.update(placed.attributes)

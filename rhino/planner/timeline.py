@@ -3,7 +3,7 @@
 Copies share their decisions, so at one place in a layer the bytes alive change from copy to copy by the same amount:
 what the forward pass keeps grows with every layer, what the backward pass frees shrinks, gradients grow again. What
 grows steadily is largest at an end. So of every run only the ops of its first and last copies are kept as moments,
-and a sweep costs no more for many layers than for a few.
+and a sweep costs no more for many layers than for a few. Of micro-batches the first and the last are kept.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ Span = tuple[int, int, int]
 class Timeline:
     """The moments of a program of `length` ops (and the end), and lifetimes counted in them."""
 
-    def __init__(self, length: int, runs: Iterable[Run]) -> None:
+    def __init__(self, length: int, runs: Iterable[Run], repeats: Iterable[tuple[int, int]] = ()) -> None:
+        """`repeats` are stretches that hold no more than what stands around them."""
         keep = np.ones(length + 1, dtype=bool)
+        for start, end in repeats:
+            keep[start:end] = False
         for run in runs:
             keep[run.start + ENDS * run.period : max(run.start, run.stop - ENDS * run.period)] = False
         self.moments = np.flatnonzero(keep)

@@ -1,0 +1,69 @@
+"""`--micro-batches`: asked for, or chosen because nothing fits otherwise; and every command works on such a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_programs import tiny
+
+from rhino.cli.main import main
+
+
+def run(arguments: list[str]) -> int | str | None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    return caught.value.code
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    return tiny(tmp_path, batch=64)
+
+
+def test_memory_decides_and_all_commands_work_on_the_plan(
+    tmp_path: Path, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts, plan = tmp_path / "plan.json", tmp_path / "plan.mlir"
+    search = ["--cluster", "2xH100", "--memory-limit", "150kB", "--level", "O1"]
+    assert run(["plan", program, *search, "-o", str(plan), "--json", str(facts)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    found = json.loads(facts.read_text())
+    count, tried = found["micro_batches"], found["micro_batches_tried"]
+    assert count > 1 and tried[0]["count"] == 1 and tried[0]["step_time_s"] is None
+    assert tried[0]["peak_memory_bytes"] > 150e3 >= found["cost"]["peak_memory_bytes"]
+    assert found["cost"]["step_time_s"] == min(t["step_time_s"] for t in tried if t["step_time_s"])
+    assert f"{count} micro-batches; memory per device" in out and "with 1, does not fit" in out
+    assert found["check"]["verdict"] == "equal"
+    assert found["check"]["micro_batches"] == count and found["check"]["micro_batch_results"] > 10
+    for mode in ([], ["--shrunk"]):
+        assert run(["check", program, "--plan", str(plan), "--cluster", "2xH100", *mode]) == 0
+    assert f"{count} micro-batches against the batch as one" in capsys.readouterr().out
+    assert run(["explain", str(plan)]) == 0
+
+
+def test_a_number_is_kept_to(tmp_path: Path, program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = tmp_path / "plan.json"
+    some = ["--nproc", "2", "--plan", "dp", "--micro-batches", "4", "--json", str(facts)]
+    assert run(["plan", program, *some]) == 0
+    found = json.loads(facts.read_text())
+    assert found["micro_batches"] == 4 and found["micro_batches_tried"] == []
+    # A device's rows are split into its rows of the micro-batches, and gradients are summed once.
+    assert {c["kind"] for c in found["collectives"]} == {"all_reduce"}
+    assert run(["check", program, "--nproc", "2", "--plan", "dp", "--micro-batches", "4", "--by-pass"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--micro-batches", "3"], 2, "3 micro-batches do not divide the batch of 64"),
+        (["--micro-batches", "many"], 2, "give a number, 1 or more, or auto"),
+        (["--memory-limit", "1kB", "--plan", "dp"], 1, "micro-batches are no way out"),
+    ],
+)
+def test_what_cannot_be(
+    program: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    assert run(["plan", program, "--nproc", "2", "--level", "O1", *arguments]) == code
+    assert message in " ".join(capsys.readouterr().err.split())
