@@ -8,7 +8,6 @@ device, of the same ops, whose batch still divides. The pass is run on it, and w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -17,7 +16,6 @@ from rhino.check.by_pass import Outcome, Pass, check_passes
 from rhino.check.shrink import shrink
 from rhino.check.values import TOLERANCE
 from rhino.dialects import signature
-from rhino.dialects.dist import MeshOp, ReshardOp
 from rhino.dialects.dist.attributes import LayoutAttr
 from rhino.dialects.dist.layouts import LAYOUT, with_attribute
 from rhino.ir import types
@@ -27,6 +25,7 @@ from rhino.passes.inline_composites import inline_composites
 from rhino.passes.micro_split import AXIS, batch_digits, decide
 from rhino.passes.microbatch import microbatch
 from rhino.passes.place import place
+from rhino.planner.explain import unplaced_module
 
 
 def small_program(program: ModuleOp, count: int) -> ModuleOp:
@@ -48,28 +47,7 @@ def small_program(program: ModuleOp, count: int) -> ModuleOp:
     signature.set_arguments(func, slots)
     decided = follow_pins(module, mesh)
     place(module, mesh, decided.placements, decided.arguments, decided.results)
-    return without_layouts(shrink(module, count).module)
-
-
-def without_layouts(module: ModuleOp) -> ModuleOp:
-    """A placed module, in place, as the global program that it was."""
-    func = signature.main_of(module)
-    for op in list(func.body.block.ops):
-        op.attributes.pop(LAYOUT, None)
-        if isinstance(op, ReshardOp):
-            op.result.replace_all_uses_with(op.x)
-            op.detach()
-            op.erase()
-    for read, write in (
-        (signature.arguments, signature.set_arguments),
-        (signature.results, signature.set_results),
-    ):
-        write(func, [replace(s, other=tuple(o for o in s.other if o[0] != LAYOUT)) for s in read(func)])
-    for op in list(module.ops):
-        if isinstance(op, MeshOp):
-            op.detach()
-            op.erase()
-    return module
+    return unplaced_module(shrink(module, count).module)[0]
 
 
 def same_split(program: ModuleOp, small: ModuleOp, count: int) -> bool:
