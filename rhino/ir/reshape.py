@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rhino.ir.rule import Dims, Rule
+
+Ints = tuple[int, ...]
 
 _IDEMPOTENT = ("max", "min", "and", "or")
 
@@ -203,6 +206,14 @@ def dot_rule(
     contract_r: Sequence[int] = (),
 ) -> Rule:
     """General dot; result dimensions are batch, free of lhs, free of rhs. Linear in each operand alone."""
+    given = (lhs, rhs, batch_l, batch_r, contract_l, contract_r)
+    return _dot_rule(*(tuple(int(n) for n in each) for each in given))
+
+
+@lru_cache(maxsize=1 << 12)
+def _dot_rule(
+    lhs: Ints, rhs: Ints, batch_l: Ints, batch_r: Ints, contract_l: Ints, contract_r: Ints
+) -> Rule:
     left, sizes = _plain("m", lhs)
     right, sizes_r = _plain("n", rhs)
     kinds: dict[str, str] = {}

@@ -212,6 +212,10 @@ class Rule:
         return _admits(self, tuple(operands), tuple(results))
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         # Of what fixes the rest almost always; equality compares everything.
         return hash((self.operands, self.results, tuple(self.sizes.values())))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import ml_dtypes
 import numpy as np
@@ -106,6 +107,11 @@ def from_numpy(dtype: np.dtype) -> Attribute:
 
 
 def tensor(shape: Sequence[int], element_type: Attribute) -> Type:
+    return _tensor(tuple(shape), element_type)
+
+
+@lru_cache(maxsize=1 << 14)  # attributes are immutable, and making one checks all its parts
+def _tensor(shape: tuple[int, ...], element_type: Attribute) -> Type:
     return TensorType(element_type, list(shape))
 
 

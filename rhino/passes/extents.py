@@ -9,8 +9,9 @@ somewhere, or ``whole``, ties nothing: the op then sees those dimensions with th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
@@ -38,6 +39,7 @@ from rhino.dialects.hlo.shape import (
 from rhino.dialects.hlo.sort import SortOp, TopKOp
 from rhino.dialects.hlo.window import ReduceWindowOp, SelectAndScatterOp
 from rhino.ir import types
+from rhino.ir.disjoint import DisjointSets
 from rhino.ir.rule import Rule
 
 Node = tuple[SSAValue, int]
@@ -80,92 +82,116 @@ class OpFactors:
     classes: Mapping[str, int]
 
 
-@dataclass
-class _Sets:
-    """Union-find over dimensions; `sizes` holds the extents of the factors of a set."""
+@dataclass(frozen=True)
+class _Tie:
+    """A factor that may grow, its extent, and the dimensions it ties: ``(operand or result index, dimension)``, results
+    counted after the operands.
+    """
 
-    parent: dict[Node, Node] = field(default_factory=dict)
-    sizes: dict[Node, list[int]] = field(default_factory=dict)
-    heavy: set[Node] = field(default_factory=set)
+    factor: str
+    size: int
+    places: tuple[tuple[int, int], ...]
 
-    def find(self, node: Node) -> Node:
-        self.parent.setdefault(node, node)
-        root = node
-        while self.parent[root] != root:
-            root = self.parent[root]
-        while self.parent[node] != root:
-            self.parent[node], node = root, self.parent[node]
-        return root
 
-    def join(self, nodes: list[Node], size: int) -> None:
-        first = self.find(nodes[0])
-        self.sizes.setdefault(first, []).append(size)
-        for node in nodes[1:]:
-            other = self.find(node)
-            if other != first:
-                self.parent[other] = first
-                self.sizes[first] += self.sizes.pop(other, [])
+class _Dims:
+    """Numbers for the dimensions of values, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.sets = DisjointSets()
+        self.nodes: list[Node] = []
+        self._first: dict[SSAValue, dict[int, int]] = {}
+
+    def number(self, value: SSAValue, dim: int) -> int:
+        known = self._first.setdefault(value, {})
+        if dim not in known:
+            known[dim] = self.sets.new()
+            self.nodes.append((value, dim))
+        return known[dim]
+
+    def join(self, numbers: list[int]) -> None:
+        for number in numbers[1:]:
+            self.sets.join(numbers[0], number)
 
 
 def classes_of(func: FuncOp) -> tuple[list[DimClass], dict[Operation, OpFactors]]:
     """The classes of a function of the global stage, in program order, and for every op that can grow its factors."""
-    sets = _Sets()
-    rules: dict[Operation, tuple[Rule, dict[str, Node]]] = {}
+    dims = _Dims()
+    sizes: dict[int, list[int]] = defaultdict(list)
+    heavy: set[int] = set()
+    rules: dict[Operation, tuple[Rule, dict[str, int]]] = {}
+    known: dict[Hashable, tuple[Rule, tuple[_Tie, ...]]] = {}
     for op in func.body.block.ops:
         if not isinstance(op, HloOp) or op.regions or not isinstance(op, KNOWN):
             continue
-        rule, at = op.rule(), {}
-        for factor, nodes in _ties(op, rule):
-            sets.join(nodes, rule.sizes[factor])
-            at[factor] = nodes[0]
+        values = (*op.operands, *op.results)
+        splats = tuple(splat_of(value) is not None for value in values)
+        # The value of a constant is large, and whether it is one value is all that matters of it.
+        own = () if isinstance(op, ConstantOp) else tuple(op.properties.items())
+        key = op.name, own, tuple(value.type for value in values), splats
+        if key not in known:
+            rule = op.rule()
+            known[key] = rule, tuple(_ties(op, rule, splats))
+        rule, ties = known[key]
+        at = {}
+        for tie in ties:
+            numbers = [dims.number(values[i], d) for i, d in tie.places]
+            dims.join(numbers)
+            sizes[numbers[0]].append(tie.size)
+            at[tie.factor] = numbers[0]
             if isinstance(op, HEAVY):
-                sets.heavy.add(nodes[0])
+                heavy.add(numbers[0])
         rules[op] = rule, at
     # What replaces an argument in the next step must have its shape.
     for slot, value in zip(signature.results(func), signature.return_of(func).operands, strict=True):
         if slot.alias is not None:
             for d, extent in enumerate(types.shape_of(value)):
                 if extent > 1:
-                    sets.join([(func.args[slot.alias], d), (value, d)], extent)
-    return _number(sets, rules)
+                    numbers = [dims.number(func.args[slot.alias], d), dims.number(value, d)]
+                    dims.join(numbers)
+                    sizes[numbers[0]].append(extent)
+    return _classes(dims, sizes, heavy, rules)
 
 
-def _number(
-    sets: _Sets, rules: Mapping[Operation, tuple[Rule, Mapping[str, Node]]]
+def _classes(
+    dims: _Dims,
+    sizes: Mapping[int, list[int]],
+    heavy: set[int],
+    rules: Mapping[Operation, tuple[Rule, Mapping[str, int]]],
 ) -> tuple[list[DimClass], dict[Operation, OpFactors]]:
-    members: dict[Node, list[Node]] = {}
-    for node in sets.parent:
-        members.setdefault(sets.find(node), []).append(node)
-    heavy = {sets.find(node) for node in sets.heavy}
-    classes: list[DimClass] = []
-    number: dict[Node, int] = {}
-    for root, nodes in members.items():
-        number[root] = len(classes)
-        classes.append(DimClass(math.gcd(*sets.sizes[root]), tuple(nodes), root in heavy))
+    find = dims.sets.find
+    members: dict[int, list[Node]] = {}
+    for number, node in enumerate(dims.nodes):
+        members.setdefault(find(number), []).append(node)
+    extents: dict[int, int] = defaultdict(int)
+    for number, found in sizes.items():
+        extents[find(number)] = math.gcd(extents[find(number)], *found)
+    busy = {find(number) for number in heavy}
+    place = {root: i for i, root in enumerate(members)}
+    classes = [DimClass(extents[root], tuple(nodes), root in busy) for root, nodes in members.items()]
     factors = {
-        op: OpFactors(rule, {f: number[sets.find(node)] for f, node in at.items()})
+        op: OpFactors(rule, {f: place[find(number)] for f, number in at.items()})
         for op, (rule, at) in rules.items()
     }
     return classes, factors
 
 
-def _ties(op: HloOp, rule: Rule) -> Iterator[tuple[str, list[Node]]]:
-    """Every factor of an op that may grow, with the dimensions that it ties."""
-    nodes: dict[str, list[Node]] = {}
+def _ties(op: HloOp, rule: Rule, splats: tuple[bool, ...]) -> Iterator[_Tie]:
+    """Every factor of an op that may grow, with the dimensions that it ties; `splats`: the values that are constants
+    of one value, which are made anew in any shape and tie nothing.
+    """
+    places: dict[str, list[tuple[int, int]]] = {}
     fixed = {f for f in rule.sizes if rule.sizes[f] <= 1 or rule.kind(f) == "whole"} | _fixed(op, rule)
-    for values, tensors in ((op.operands, rule.operands), (op.results, rule.results)):
-        for value, dims in zip(values, tensors, strict=True):
-            for d, dim in enumerate(dims):
-                many = [f for f in dim if rule.sizes[f] > 1]
-                fixed.update(many[1:])
-                # A constant of one value is made anew in any shape, so it ties nothing.
-                if many and splat_of(value) is None:
-                    nodes.setdefault(many[0], []).append((value, d))
+    for i, dims in enumerate((*rule.operands, *rule.results)):
+        for d, dim in enumerate(dims):
+            many = [f for f in dim if rule.sizes[f] > 1]
+            fixed.update(many[1:])
+            if many and not splats[i]:
+                places.setdefault(many[0], []).append((i, d))
     if not isinstance(op, COMBINE):
         fixed.update(f for f in rule.sizes if rule.kind(f) != "pass")
-    for factor, found in nodes.items():
+    for factor, found in places.items():
         if factor not in fixed:
-            yield factor, found
+            yield _Tie(factor, rule.sizes[factor], tuple(found))
 
 
 def _fixed(op: HloOp, rule: Rule) -> set[str]:

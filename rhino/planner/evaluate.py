@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from rhino.dialects import signature
 from rhino.dialects.dist.layouts import read_layouts
@@ -30,8 +30,12 @@ def evaluate_plan(module: ModuleOp, cluster: Cluster) -> PlanCost:
     return measure(work_of(module, communication), communication)
 
 
-def work_of(module: ModuleOp, communication: Communication) -> Work:
-    """What a device does in the step of a placed module; every item's source is its op."""
+def work_of(
+    module: ModuleOp, communication: Communication, wanted: Callable[[Operation], bool] | None = None
+) -> Work:
+    """What a device does in the step of a placed module, or of it the ops that are wanted; every item's source is its
+    op.
+    """
     mesh, hardware = communication.mesh, communication.cluster.hardware
     func = signature.main_of(module)
     layouts = read_layouts(func, mesh)
@@ -45,6 +49,8 @@ def work_of(module: ModuleOp, communication: Communication) -> Work:
     kinds: dict[Hashable, Kind] = {}
     items: list[Item] = []
     for op in func.body.block.ops:
+        if wanted is not None and not wanted(op):
+            continue
         reads = tuple(number[o] for o in op.operands if o in number)
         writes = tuple((number[r], held(op, local_size(r, layouts[r]))) for r in op.results)
         if isinstance(op, ReshardOp):

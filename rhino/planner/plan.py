@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections import Counter
@@ -27,10 +26,12 @@ from rhino.dialects.dist import CollectiveOp, LayoutAttr
 from rhino.dialects.dist.layouts import argument_layouts
 from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.text import parse_module, print_module, read_file
-from rhino.dialects.verify import verify
+from rhino.dialects.verify import check_placed, verify
 from rhino.ir import types
+from rhino.ir.digest import digest
 from rhino.ir.errors import MeshError, PlanError, RhinoWarning, UsageError
 from rhino.ir.mesh import Mesh
+from rhino.ir.verify import check_dominance
 from rhino.planner.cluster import Cluster
 from rhino.planner.effort import Effort
 from rhino.planner.evaluate import evaluate_plan
@@ -122,8 +123,8 @@ class Plan:
 
 
 def program_hash(module: ModuleOp) -> str:
-    """A hash of a global program's text; locations play no part."""
-    return hashlib.sha256(print_module(module).encode()).hexdigest()
+    """A hash of a global program; locations and the names of values play no part."""
+    return digest(module)
 
 
 def parameters(module: ModuleOp) -> list[dict[str, Any]]:
@@ -249,7 +250,7 @@ def plan(
         return found[0].cost.step_time_s, found[0].cost.peak_memory_bytes
 
     if micro_batches == AUTO:
-        chosen = choose(whole, attempt, measured, task.progress)
+        chosen = choose(whole, cluster.size, attempt, measured, task.progress)
         (best, messages), tried = chosen.plan, chosen.tried
     else:
         (best, messages), tried = attempt(int(micro_batches)), ()
@@ -316,7 +317,7 @@ def _plan_as_it_is(
                 notes[each] = found if isinstance(found, str) else does_not_fit(found, limit).message
     messages = undivided(graph, search.options, best.mesh, cluster.hardware)
     materialize(placed, best.schedule, best.mesh)
-    cost = evaluate_plan(placed, cluster)
+    cost = best.cost
     bound = min(bound, cost.step_time_s)
     kept = [StringAttr(str(one)) for one in search.constraints.all()]
     attributes: dict[str, Attribute] = {
@@ -331,7 +332,8 @@ def _plan_as_it_is(
         **({MICRO_BATCHES: IntegerAttr(count, i64)} if count > 1 else {}),
     }
     placed.attributes.update(attributes)
-    verify(placed)
+    check_dominance(placed)
+    check_placed(placed)
     return Plan(placed, best.mesh, str(cluster), cost, bound, 0.0, times, name, best.origin, notes), messages
 
 

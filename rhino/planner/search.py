@@ -28,7 +28,7 @@ from rhino.planner.pins import Constraints, clash, culprits
 from rhino.planner.refine import embedding, refine
 from rhino.planner.regions import regions
 from rhino.planner.schedule import Schedule, cost_of, schedule
-from rhino.planner.solver import Infeasible, Solution, solve
+from rhino.planner.solver import Infeasible, NothingBelow, Solution, solve
 from rhino.planner.space import MICRO, Restriction, Space, Workshop, build_space
 from rhino.planner.tally import PlanCost
 from rhino.planner.templates import TEMPLATES, template
@@ -47,6 +47,9 @@ GAP_WITHIN = 2e-3
 
 #: Plans of a folded search that are measured before one is chosen.
 FINALS = 3
+
+#: Share of the step time by which the network may be off a measurement; it has not been seen to be by as much.
+UNSURE = 0.05
 
 #: How often the network's limit is tightened when the plan that it finds needs more than it thought.
 ROUNDS = 4
@@ -207,7 +210,7 @@ class Search:
         if self.objective == "time" and (self.bytes(found) <= limit or found.network_s >= ceiling):
             return found
         alone = Network(space, self.leaders, self.folding, ways=True)
-        return self._squeeze(found, alone, limit) if self.objective == "time" else self._least(found, alone)
+        return self._squeeze(found, alone, limit, ceiling) if self.objective == "time" else self._least(found, alone)
 
     def _found(
         self, origin: str, shop: Workshop, network: Network, solution: Solution, bound: float
@@ -218,18 +221,26 @@ class Search:
         limit = self.limit if self.objective == "time" else 0.0
         return Found(origin, self.graph, shop, network.decide(pick), limit, bound, seconds, peak)
 
-    def _squeeze(self, found: Found, network: Network, limit: float) -> Found:
-        """Search under a memory limit, asking for less while the plans found turn out to need more."""
+    def _squeeze(self, found: Found, network: Network, limit: float, ceiling: float) -> Found:
+        """Search under a memory limit, asking for less while the plans found turn out to need more. Nothing that is
+        hardly better than `ceiling` seconds is of interest.
+        """
         memory = Memory(network, self.lifetimes)
         target = limit
         best = found
+        cutoff = (1 - GAP_WITHIN) * (ceiling - self.makers_s) * MICRO
+        # The bound without a limit stays valid under one; that of a tighter limit is none.
+        bound = found.lower_bound
         for _ in range(ROUNDS):
             try:
                 problem = memory.problem(target)
-                solution = solve(problem, timeout=None, iterations=ITERATIONS, gap=GAP_WITHIN)
+                solution = solve(problem, timeout=None, iterations=ITERATIONS, gap=GAP_WITHIN, cutoff=cutoff)
+            except NothingBelow:
+                if target >= self.limit:
+                    best = replace(best, lower_bound=max(bound, cutoff / MICRO + self.makers_s))
+                break
             except Infeasible:
                 break
-            # The bound without a limit stays valid under one; that of a tighter limit is none.
             bound = found.lower_bound
             if target >= self.limit:
                 bound = max(bound, solution.lower_bound / MICRO + self.makers_s)
@@ -438,13 +449,26 @@ class Search:
         order = sorted(
             found, key=lambda f: (not self.fits(f), self.time(f) if self.fits(f) else self.bytes(f))
         )
-        finals = order[:FINALS]
+        finals = self._contenders(order[:FINALS])
         best = min((f for f in found if f.origin != "search" or f in finals), key=self._exactly)
         for f in finals:
             full = f.direct[1].peak_memory_bytes > self.limit
             if full and (best.cost.peak_memory_bytes > self.limit or self.time(f) < best.cost.step_time_s):
                 best = min(best, self._tightened(f, level), key=self._exactly)
         return best
+
+    def _contenders(self, ordered: Sequence[Found]) -> list[Found]:
+        """Of some plans, the most promising first, those worth measuring: none that the network puts far behind one
+        that was measured and fits.
+        """
+        out: list[Found] = []
+        best = math.inf
+        for found in ordered:
+            if self.objective == "memory" or not self.time(found) > (1 + UNSURE) * best:
+                out.append(found)
+                if found.cost.peak_memory_bytes <= self.limit:
+                    best = min(best, found.cost.step_time_s)
+        return out
 
     def _tightened(self, found: Found, level: str) -> Found:
         """A plan on the mesh of one that needs more than the network thought, under a limit that makes up for it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from rhino.dialects.hlo.base import HloOp
 from rhino.ir import types
 from rhino.ir.errors import PlanError
 from rhino.ir.mesh import Mesh
-from rhino.passes.extents import classes_of
+from rhino.passes.extents import DimClass, classes_of
 from rhino.passes.pad import PadPass, best_growth
 from rhino.planner.cluster import Cluster
 from rhino.planner.communication import Communication
@@ -70,8 +70,9 @@ def plan_padded(
         found, where = [], mesh
     else:
         found, where = [first], first[0].mesh
-        growth = growth_of(module, multiples(where, cluster.size))
-        growth = promising(first[0].module, cluster, module, growth)
+        classes, _ = classes_of(signature.main_of(module))
+        growth = _growth(classes, multiples(where, cluster.size))
+        growth = promising(first[0].module, cluster, _sizes(classes), growth, first[0].cost.step_time_s)
         if not growth:
             return found
     for _ in range(2):  # once more without what grew for nothing
@@ -109,7 +110,10 @@ def growth_of(module: ModuleOp, multiples: Sequence[int]) -> dict[int, int]:
     """Extents of matrix products, convolutions and look-ups that are not multiples of what they should be, and what
     they may grow to (see `best_growth`).
     """
-    classes, _ = classes_of(signature.main_of(module))
+    return _growth(classes_of(signature.main_of(module))[0], multiples)
+
+
+def _growth(classes: Sequence[DimClass], multiples: Sequence[int]) -> dict[int, int]:
     found = {c.extent: best_growth(c.extent, multiples) for c in classes if c.heavy}
     return {old: new for old, new in sorted(found.items()) if new is not None}
 
@@ -126,19 +130,22 @@ def padded(module: ModuleOp, growth: Growth) -> ModuleOp:
     return copy
 
 
-def promising(placed: ModuleOp, cluster: Cluster, module: ModuleOp, growth: Growth) -> Growth:
-    """The extents that a plan loses time by: on communication of values that have them, and on work with such values
-    that is not divided by all devices.
+def promising(
+    placed: ModuleOp, cluster: Cluster, held: Mapping[int, Collection[int]], growth: Growth, total: float
+) -> Growth:
+    """The extents that a plan of `total` seconds loses time by: on communication of values that have them, and on work
+    with such values that is not divided by all devices. `held` are the sizes of the dimensions that hold an extent.
     """
     if not growth:
         return growth
     communication = Communication(cluster, mesh_of(placed))
     # What holds an extent (40 holds 10 heads of 4) may divide where the extent itself does not.
-    whole = {e: {n for n in sizes if n % cluster.size} for e, sizes in _sizes(module).items()}
+    whole = {e: {n for n in sizes if n % cluster.size} for e, sizes in held.items()}
     kinds: dict[Hashable, Kind] = {}
-    total, together, lost = 0.0, 0.0, dict.fromkeys(growth, 0.0)
-    for item in work_of(placed, communication).combined(communication).items:
-        total += item.time
+    any_of = set().union(*(whole[extent] for extent in growth))
+    together, lost = 0.0, dict.fromkeys(growth, 0.0)
+    work = work_of(placed, communication, lambda op: not any_of.isdisjoint(_sizes_around(op)))
+    for item in work.combined(communication).items:
         sources = item.source if isinstance(item.source, tuple) else (item.source,)  # those of a bucket
         for op in sources:
             if not isinstance(op, Operation):
@@ -167,10 +174,10 @@ def _sizes_around(op: Operation) -> set[int]:
     return {n for each in around for value in (*each.operands, *each.results) for n in types.shape_of(value)}
 
 
-def _sizes(module: ModuleOp) -> dict[int, set[int]]:
+def _sizes(classes: Sequence[DimClass]) -> dict[int, set[int]]:
     """For every extent that may grow the sizes of the dimensions that hold it: 10 and 40 for 10 heads of 4."""
     out: dict[int, set[int]] = defaultdict(set)
-    for each in classes_of(signature.main_of(module))[0]:
+    for each in classes:
         out[each.extent].update(types.shape_of(value)[d] for value, d in each.members)
     return out
 
@@ -184,7 +191,7 @@ def _used(placed: ModuleOp, module: ModuleOp, growth: Growth) -> Growth:
         for n, digits in zip(types.shape_of(value), layout.dims, strict=True)
         if digits
     }
-    sizes = _sizes(module)
+    sizes = _sizes(classes_of(signature.main_of(module))[0])
     return {
         old: new for old, new in growth.items() if not divided.isdisjoint(n // old * new for n in sizes[old])
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -29,10 +30,18 @@ def elementwise_rule(
     carries: Mapping[str, Groups] | None = None,
 ) -> Rule:
     """All dimensions are free and shared by all operands; operands of rank 0 are broadcast."""
+    scalars = tuple(not len(shape) for shape in operands)
+    return _elementwise_rule(scalars, tuple(result), linear, tuple((carries or {}).items()))
+
+
+@lru_cache(maxsize=1 << 12)
+def _elementwise_rule(
+    scalars: tuple[bool, ...], result: tuple[int, ...], linear: Groups, carries: tuple[tuple[str, Groups], ...]
+) -> Rule:
     dims = tuple((f"d{i}",) for i in range(len(result)))
     sizes = {f"d{i}": int(e) for i, e in enumerate(result)}
-    ins = tuple(dims if len(shape) else () for shape in operands)
-    return Rule(ins, (dims,), sizes, {}, linear, carries=dict(carries or {}))
+    ins = tuple(() if scalar else dims for scalar in scalars)
+    return Rule(ins, (dims,), sizes, {}, linear, carries=dict(carries))
 
 
 def any_kind(*groups: tuple[int, ...]) -> dict[str, Groups]:

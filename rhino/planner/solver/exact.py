@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .apart import minimise_apart
 from .network import F, I, Network
 from .toulbar import Knapsack, minimise
 
@@ -48,8 +49,13 @@ def prove(
     *,
     backtracks: int | None = None,
     seed: int = 1,
+    apart: bool = False,
 ) -> Proof:
-    """Find an optimum of ``net`` cheaper than ``upper``, or prove there is none, within the limits."""
+    """Find an optimum of ``net`` cheaper than ``upper``, or prove there is none, within the limits.
+
+    ``apart``: in a process of its own, whose memory is limited.
+    """
+    engine = minimise_apart if apart else minimise
     began = time.perf_counter()
     points = [int(t) for t in np.flatnonzero(price > 0)]
     if len(points) > 40:
@@ -60,7 +66,7 @@ def prove(
         left = None if seconds is None else seconds - (time.perf_counter() - began)
         if left is not None and left < 0.5:
             return Proof(None, lower, False)
-        out = minimise(
+        out = engine(
             net.uoff, net.unary, net.eu, net.ev, net.eoff, net.table, upper=upper, time_limit=left,
             backtracks=backtracks, seed=seed, knapsacks=[knapsack(net, t) for t in sorted(chosen)],
         )  # fmt: skip

@@ -27,6 +27,14 @@ class Infeasible(Exception):
     """No assignment satisfies the problem; the message names costs or memory as the cause."""
 
 
+class NothingBelow(Infeasible):
+    """No assignment costs less than the cutoff, and none that costs as much was found."""
+
+    def __init__(self, cutoff: float) -> None:
+        super().__init__(f"no assignment costs less than {cutoff:g}")
+        self.cutoff = cutoff
+
+
 @dataclass(frozen=True)
 class Problem:
     """A cost function network, optionally with a memory limit over a timeline."""

@@ -17,7 +17,7 @@ import numpy as np
 from .core import Core
 from .exact import prove
 from .network import I, Network, flatten
-from .problem import Infeasible, Problem, Solution, evaluate
+from .problem import Infeasible, NothingBelow, Problem, Solution, evaluate
 from .reduce import Reduction, reduce_network
 from .walk import Walker
 
@@ -34,9 +34,11 @@ _KNAPSACK_BACKTRACKS = 2_000
 class _Run:
     """One call of :func:`solve`: the incumbent in the original network, and the current core."""
 
-    def __init__(self, problem: Problem, timeout: float | None, seed: int, gap: float) -> None:
+    def __init__(
+        self, problem: Problem, timeout: float | None, seed: int, gap: float, cutoff: float = np.inf
+    ) -> None:
         self.began = time.perf_counter()
-        self.problem, self.timeout, self.seed, self.gap = problem, timeout, seed, gap
+        self.problem, self.timeout, self.seed, self.gap, self.cutoff = problem, timeout, seed, gap, cutoff
         self.origin: Network = flatten(problem)
         whole = all(np.all(v == np.rint(v)) for v in (self.origin.unary, self.origin.table) if len(v))
         self.whole = whole  # integer costs: anything better is better by at least 1
@@ -84,6 +86,11 @@ class _Run:
         self.lower = max(self.lower, min(value, self.cost))
 
     @property
+    def goal(self) -> float:
+        """What the bound may aim at, in the core's terms: the incumbent's cost or the cutoff, else no limit."""
+        return min(self.cost, self.cutoff) - self.constant
+
+    @property
     def upper(self) -> float:
         """The incumbent's cost in the core's terms."""
         return self.cost - self.constant
@@ -96,6 +103,10 @@ class _Run:
         return self.upper - (1.0 if self.whole else 1e-9 * max(1.0, abs(self.cost)))
 
     def closed(self) -> bool:
+        """Whether to stop: the incumbent is good enough, or nothing is left below the cutoff."""
+        return self.lower >= self.cutoff or self.near()
+
+    def near(self) -> bool:
         """Whether the incumbent is proven or within the gap asked for."""
         if self.best is None:
             return False
@@ -130,14 +141,18 @@ class _Run:
         left = self.left()
         # toulbar2 counts processor seconds, which may pass slower than those on the clock
         seconds = None if left is None else max(1.0, left / 3)
+        apart = False
         if len(core.net.room):
             # With knapsacks the library's memory was seen to grow without bound: on networks of this size after some
-            # ten thousand backtracks, on larger ones at once.
+            # ten thousand backtracks, on larger ones sometimes at once.
             backtracks = min(backtracks, _KNAPSACK_BACKTRACKS)
-            if len(core.net.table) > _TINY or self.tried == (core.net.n, self.upper):
+            if self.tried == (core.net.n, self.upper):
                 return
             self.tried = core.net.n, self.upper
-        proof = prove(core.net, core.best_price, self.upper, seconds, backtracks=backtracks, seed=self.seed)
+            apart = len(core.net.table) > _TINY
+        proof = prove(
+            core.net, core.best_price, self.upper, seconds, backtracks=backtracks, seed=self.seed, apart=apart
+        )
         if proof.assignment is not None:
             self.take(core, proof.assignment)
         if proof.proven:
@@ -187,7 +202,7 @@ def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | No
         if fresh is None or run.closed():
             return
         core = fresh
-    core.ascend(60, _goal(run, core))
+    core.ascend(60, run.goal)
     run.raise_lower(core.lower)
     run.adopt(core)
     walkers = [Walker(run.seed * 1000 + w, w) for w in range(2)]
@@ -204,7 +219,7 @@ def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | No
             if core.converged():
                 job = pool.submit(walkers[1].step, core, at, incumbent)
             else:
-                job = pool.submit(core.ascend, 40, _goal(run, core))
+                job = pool.submit(core.ascend, 40, run.goal)
             run.take(core, walkers[0].step(core, at, incumbent))
             run.take(core, job.result())
             run.raise_lower(core.lower)
@@ -222,7 +237,7 @@ def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | No
                 return
             if fresh is not core:
                 core = fresh
-                core.ascend(100, _goal(run, core))
+                core.ascend(100, run.goal)
                 run.adopt(core)
                 for walker in walkers:
                     walker.reset()
@@ -236,7 +251,7 @@ def _attack(run: _Run, core: Core) -> Core | None:
     if len(core.net.table) <= _TINY and not len(core.net.room):
         run.prove(core, _BACKTRACKS)
         return core
-    core.ascend(200, _goal(run, core))
+    core.ascend(200, run.goal)
     run.raise_lower(core.lower)
     run.adopt(core)
     walker = Walker(run.seed * 1000 + 7, 0)
@@ -244,7 +259,7 @@ def _attack(run: _Run, core: Core) -> Core | None:
         run.take(core, walker.step(core, core.snapshot(), core.incumbent))
         if run.closed():
             return core
-    core.ascend(200, _goal(run, core))
+    core.ascend(200, run.goal)
     run.raise_lower(core.lower)
     if run.best is not None and not run.closed():
         fresh = run.tighten(core, 0.02)
@@ -252,16 +267,11 @@ def _attack(run: _Run, core: Core) -> Core | None:
             return None
         if fresh is not core:
             core = fresh
-            core.ascend(200, _goal(run, core))
+            core.ascend(200, run.goal)
             run.adopt(core)
     if not run.closed():
         run.prove(core, _BACKTRACKS)
     return core
-
-
-def _goal(run: _Run, core: Core) -> float:
-    """The value the bound may aim at: the incumbent's cost, else no limit."""
-    return run.upper if np.isfinite(run.cost) else np.inf
 
 
 def solve(
@@ -272,6 +282,7 @@ def solve(
     iterations: int | None = None,
     start: Sequence[int] | None = None,
     gap: float = 0.0,
+    cutoff: float = np.inf,
     progress: Callable[..., Any] | None = None,
 ) -> Solution:
     """Minimise ``problem``.
@@ -283,16 +294,17 @@ def solve(
         iterations: at most this many search rounds; makes the result independent of the clock.
         start: an assignment the result is never worse than, if feasible.
         gap: stop when ``(cost - lower_bound) / |cost|`` is proven to be at most this.
+        cutoff: stop when nothing of a lower cost is proven to exist.
         progress: called as ``progress(seconds=, cost=, lower_bound=, iteration=)`` after each round.
 
     Raises:
         Infeasible: no assignment exists, or none was found in time (the message says which, and whether
-            costs or memory are the cause).
+            costs or memory are the cause). NothingBelow: the bound reached ``cutoff`` before an assignment was found.
     """
     problem.check()
     if iterations is not None:
         timeout = None
-    run = _Run(problem, timeout, seed, gap)
+    run = _Run(problem, timeout, seed, gap, cutoff)
     if start is not None:
         x = np.asarray(start, dtype=np.int64)
         if x.shape != (run.origin.n,) or np.any(x < 0) or np.any(x >= run.origin.sizes):
@@ -304,6 +316,8 @@ def solve(
         if run.best is None:
             raise Infeasible(_cause(problem)) from error
         run.complete = True  # nothing but the warm start is left
+    if run.best is None and run.lower >= cutoff:
+        raise NothingBelow(cutoff)
     if run.best is None:
         what = (
             "memory: no assignment within the limit" if problem.has_memory else "costs: no allowed assignment"
@@ -312,6 +326,6 @@ def solve(
     cost, peak = evaluate(problem, run.best.tolist())
     lower = cost if run.complete else min(run.lower, cost)
     return Solution(
-        tuple(int(s) for s in run.best), cost, lower, peak, run.complete or (run.closed() and run.gap == 0.0),
+        tuple(int(s) for s in run.best), cost, lower, peak, run.complete or (run.near() and run.gap == 0.0),
         time.perf_counter() - run.began, run.iteration,
     )  # fmt: skip
