@@ -15,8 +15,10 @@ from typing import Generic, TypeVar
 from xdsl.dialects.builtin import ModuleOp
 
 from rhino.dialects import signature
+from rhino.ir import types
 from rhino.ir.errors import PlanError, ProgramError, UsageError
 from rhino.passes.micro_split import batch_extent
+from rhino.planner.tally import KEPT
 
 P = TypeVar("P")
 
@@ -76,13 +78,14 @@ def counts_of(batch: int) -> list[int]:
 
 def choose(
     program: ModuleOp,
+    devices: int,
     attempt: Callable[[int], P],
     measured: Callable[[P], tuple[float, float]],
     tell: Callable[[str], None],
 ) -> Chosen[P]:
     """Plan for 1, 2, 4, ... micro-batches until something fits, and for the next number; the faster of these two.
 
-    Numbers that cannot be enough are left out: a micro-batch of half the size needs at least half the memory.
+    Where parameters and states alone do not fit, in as many pieces as there are devices, none is tried.
 
     Args:
         attempt: plans for a number of micro-batches; raises TooLarge when nothing fits.
@@ -98,19 +101,18 @@ def choose(
     else:
         return Chosen(found, 1, (Tried(1, measured(found)[1], measured(found)[0]),))
     tried.append(Tried(1, first.needs, None))
+    if kept_bytes(program) / devices > first.limit:
+        raise _hopeless(
+            first, "parameters and states alone need more, so micro-batches are no way out", tried
+        )
     fits: list[tuple[float, int, P]] = []
-    least = first.needs / first.limit
     try:
-        counts: Sequence[int] = counts_of(batch_extent(signature.main_of(program)))
-        for count in counts[1:]:
-            if count < least and not fits:
-                continue
+        for count in counts_of(batch_extent(signature.main_of(program)))[1:]:
             tell(f"{count} micro-batches")
             try:
                 found = attempt(count)
             except TooLarge as error:
                 tried.append(Tried(count, error.needs, None))
-                least = max(least, count * error.needs / error.limit)
                 if fits:
                     break
                 continue
@@ -126,6 +128,13 @@ def choose(
         raise _hopeless(first, "micro-batches are no way out: the batch has no more parts", tried)
     _, count, found = min(fits, key=lambda each: each[:2])
     return Chosen(found, count, tuple(tried))
+
+
+def kept_bytes(program: ModuleOp) -> int:
+    """Bytes of what a step keeps for the next one: parameters, buffers and optimizer states."""
+    func = signature.main_of(program)
+    slots = zip(signature.arguments(func), func.args, strict=True)
+    return sum(types.bytes_of(types.type_of(arg)) for slot, arg in slots if slot.role in KEPT)
 
 
 def _hopeless(error: TooLarge, why: str, tried: Sequence[Tried]) -> TooLarge:

@@ -49,7 +49,7 @@ def step_of_rows(rows: int) -> ModuleOp:
 
 
 def chosen(
-    needs: dict[int, float], seconds: dict[int, float], rows: int = 16
+    needs: dict[int, float], seconds: dict[int, float], rows: int = 16, devices: int = 1
 ) -> tuple[Chosen[int], list[int]]:
     """What is chosen where plans need so much and take so long, and the numbers that were planned."""
     asked: list[int] = []
@@ -60,7 +60,7 @@ def chosen(
             raise TooLarge(PlanError("no plan was found that fits", remedy="use more"), needs[count], LIMIT)
         return count
 
-    found = choose(step_of_rows(rows), attempt, lambda c: (seconds[c], needs[c]), lambda _: None)
+    found = choose(step_of_rows(rows), devices, attempt, lambda c: (seconds[c], needs[c]), lambda _: None)
     return found, asked
 
 
@@ -78,11 +78,6 @@ def test_the_first_that_fits_or_the_next_if_that_is_faster() -> None:
     assert chosen(needs, {4: 5.0, 8: 4.0})[0].count == 8
 
 
-def test_numbers_that_cannot_be_enough_are_left_out() -> None:
-    found, asked = chosen({1: 700.0, 8: 90.0, 16: 50.0}, {8: 1.0, 16: 2.0})
-    assert found.count == 8 and asked == [1, 8, 16]
-
-
 def test_the_last_number_may_be_the_one() -> None:
     found, asked = chosen({1: 150.0, 2: 120.0, 5: 90.0}, {5: 1.0}, rows=5)
     assert found.count == 5 and asked == [1, 5]
@@ -91,8 +86,15 @@ def test_the_last_number_may_be_the_one() -> None:
 def test_nothing_helps() -> None:
     with pytest.raises(TooLarge, match="no plan was found that fits") as error:
         chosen({1: 190.0, 2: 180.0, 4: 175.0, 8: 170.0, 16: 170.0}, {})
-    # Each of them could have been enough by what the one before needed.
     assert error.value.needs == 190.0 and "the batch has no more parts" in str(error.value)
+
+
+def test_parameters_that_do_not_fit_are_no_matter_of_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "LIMIT", 7.0)  # a weight of 16 bytes
+    with pytest.raises(TooLarge, match="no plan was found that fits") as error:
+        chosen({1: 20.0}, {}, devices=2)
+    assert "parameters and states alone need more" in str(error.value)
+    assert chosen({1: 20.0, 2: 6.0, 4: 5.0}, {2: 1.0, 4: 2.0}, devices=3)[0].count == 2
 
 
 def test_numbers() -> None:
