@@ -81,10 +81,10 @@ def agree(kind: str, tolerance: float, actual: np.ndarray, expected: np.ndarray)
         with np.errstate(all="ignore"):
             return same | (np.abs(actual.astype(np.float64) - expected.astype(np.float64)) <= tolerance)
     finite = np.isfinite(actual) & np.isfinite(expected)
-    return same | (finite & (_steps(actual, expected) <= tolerance))
+    return same | (finite & (steps(actual, expected) <= tolerance))
 
 
-def _steps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def steps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """How many representable numbers apart two arrays are, in floating point."""
     return np.abs(_rank(x) - _rank(y))
 

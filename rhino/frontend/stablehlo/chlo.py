@@ -184,6 +184,32 @@ def _top_k(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     return [values, index if element == types.I64 else ctx.b.convert(index, element)]
 
 
+def _mulhi(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    """The upper half of the product of two integers."""
+    x, y = operands
+    b, element = ctx.b, types.element_of(x)
+    if not types.is_integer(element):
+        ctx.unsupported(op, f"of {types.show(x.type)}: it is for integers")
+    bits, unsigned = 8 * types.itemsize(element), types.is_unsigned(element)
+    if bits < 64:
+        wide = types.UI64 if unsigned else types.I64
+        product = b.mul(b.convert(x, wide), b.convert(y, wide))
+        return [b.convert(b.shift_right_logical(product, b.full_like(product, bits)), element)]
+    # Of halves of 32 bits; a negative factor counts as 2^64 more.
+    half, low = b.full_like(x, 32), b.full_like(x, 0xFFFFFFFF)
+    (x0, x1), (y0, y1) = ((b.and_(v, low), b.shift_right_logical(v, half)) for v in (x, y))
+    middle = b.add(b.mul(x1, y0), b.shift_right_logical(b.mul(x0, y0), half))
+    other = b.add(b.mul(x0, y1), b.and_(middle, low))
+    high = b.add(b.mul(x1, y1), b.shift_right_logical(middle, half))
+    high = b.add(high, b.shift_right_logical(other, half))
+    if unsigned:
+        return [high]
+    zero = b.full_like(x, 0)
+    for one, another in ((x, y), (y, x)):
+        high = b.sub(high, b.select(b.compare(one, zero, "lt"), another, zero))
+    return [high]
+
+
 def _largest(b: Builder, x: SSAValue, k: int) -> tuple[SSAValue, SSAValue]:
     """The `k` largest and where they are. Floats are in their total order: NaN first, 0 before -0, -NaN last."""
     element = types.element_of(x)
@@ -254,6 +280,7 @@ HANDLERS: dict[str, Handler] = {
     "chlo.is_neg_inf": _is_inf("-"),
     "chlo.constant": elementwise.constant,
     "chlo.constant_like": _constant_like,
+    "chlo.mulhi": _mulhi,
     "chlo.top_k": _top_k,
     "chlo.dynamic_reshape": dynamic.reshape,
 }

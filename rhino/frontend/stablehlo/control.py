@@ -140,7 +140,13 @@ def serialized(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     return check(ctx, op, [operands[0], found[turn]], "expect_eq")
 
 
+def tuple_element(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
+    """The importer has found the element already."""
+    return operands
+
+
 HANDLERS: dict[str, Handler] = {
+    "stablehlo.get_tuple_element": tuple_element,
     "func.call": call,
     "stablehlo.composite": composite,
     "stablehlo.custom_call": custom_call,

@@ -31,6 +31,7 @@ from rhino.dialects.hlo.constant import ConstantOp
 from rhino.dialects.hlo.regions import RegionOp
 from rhino.frontend.stablehlo import literals
 from rhino.frontend.stablehlo.lexer import place
+from rhino.frontend.stablehlo.narrow import KEEPING, NARROW, OF_BITS, Narrow, finished, prepared, wrapped
 from rhino.frontend.stablehlo.syntax import (
     Body,
     FunctionDef,
@@ -57,6 +58,8 @@ OPS: dict[str, type[HloOp]] = {op.name: op for op in Hlo.operations if issubclas
 #: What reading an op raises that lacks an operand or has an attribute of another kind.
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 
+#: Ops that only order others in time.
+_TOKENS = ("stablehlo.after_all", "stablehlo.create_token")
 _TERMINATORS = ("stablehlo.return", "func.return", "sdy.return")
 
 
@@ -87,6 +90,8 @@ class Importer:
         self.probes: dict[str, list[SSAValue]] = {}
         self.shardings: list[tuple[SSAValue, Any, int]] = []
         self._env: Env = {}
+        self._tuples: dict[str, list[str]] = {}
+        self._tokens: set[str] = set()
         self._calls: list[str] = []
         self._types: dict[TypeSyntax, types.Type] = {}
         self._lines = [m.end() for m in re.finditer("\n", text)]
@@ -130,12 +135,13 @@ class Importer:
                 where=self.where(at),
                 remedy="lower the program for fixed shapes",
             )
-        if syntax.element not in types.NAMES:
+        narrow = NARROW.get(syntax.element)
+        if syntax.element not in types.NAMES and narrow is None:
             raise UnsupportedError(
                 f"{syntax}: Rhino does not compute with element type {syntax.element}", where=self.where(at)
             )
         shape = [n for n in syntax.shape if n is not None]
-        type = types.tensor(shape, types.element(syntax.element))
+        type = types.tensor(shape, narrow.storage if narrow else types.element(syntax.element))
         self._types[syntax] = type
         return type
 
@@ -228,19 +234,28 @@ class Importer:
 
     def lookup(self, op: OpSyntax, name: str) -> SSAValue:
         value = self._env.get(name)
+        if value is None and (name in self._tokens or name in self._tuples):
+            self.unsupported(op, f"of the token or tuple {name}: Rhino computes with tensors only")
         if value is None:
             self.fail(op, f"{name} is used but not defined before")
         return value
 
     def op(self, op: OpSyntax) -> None:
         """Convert one op and bind its results."""
+        if op.name in _TOKENS:
+            self._tokens.update(name for name, _ in op.results)
+            return
+        if op.name == "stablehlo.tuple":
+            self._tuples[op.results[0][0]] = list(op.operands)
+            return
         handler = self.handlers.get(op.name)
         if handler is None:
             self.unsupported(op, "Rhino does not read this op")
-        operands = [self.lookup(op, name) for name in op.operands]
+        names = self._element(op) if op.name == "stablehlo.get_tuple_element" else op.operands
+        operands = [self.lookup(op, name) for name in names]
         with self.b.at(self.location(op)):
             try:
-                results = handler(self, op, operands)
+                results = self._handled(handler, op, operands)
             except RhinoError as error:
                 if error.where is None:
                     error.where = self.where(op.at)
@@ -249,6 +264,32 @@ class Importer:
             except _MALFORMED as error:
                 self.fail(op, f"its operands, attributes or regions do not fit it ({error})")
         self.bind(op, results)
+
+    def _element(self, op: OpSyntax) -> list[str]:
+        """The name of the value that an element of a tuple stands for."""
+        known = self._tuples.get(op.operands[0]) if op.operands else None
+        index = self.integer(op, "index")
+        if known is None or not 0 <= index < len(known):
+            self.unsupported(op, "of a tuple that no stablehlo.tuple makes")
+        return [known[index]]
+
+    def _handled(self, handler: Handler, op: OpSyntax, operands: list[SSAValue]) -> Values:
+        """The handler's results; integers of 2 and 4 bits, which it takes for 8 bits, are wrapped around."""
+        narrow = [_narrow(t) for t in op.result_types]
+        if op.name == "stablehlo.bitcast_convert" and any(
+            _narrow(t) for t in (*op.operand_types, *op.result_types)
+        ):
+            self.unsupported(op, "the bits of integers of less than a byte")
+        if not any(narrow):
+            return handler(self, op, operands)
+        if op.name in OF_BITS and narrow[0] is not None:
+            first = prepared(self.b, op.name, operands[0], narrow[0])
+            (found,) = handler(self, op, [first, *operands[1:]])
+            return [finished(self.b, op.name, found, narrow[0])]
+        results = handler(self, op, operands)
+        if op.name in KEEPING:
+            return results
+        return [v if n is None else wrapped(self.b, v, n) for v, n in zip(results, narrow, strict=True)]
 
     def bind(self, op: OpSyntax, results: Values) -> None:
         """Give the results their names, and check that they have the types that the text declares."""
@@ -391,6 +432,10 @@ class Importer:
                 f"but is given {', '.join(map(types.show, given)) or 'nothing'}",
                 where=self.where(at),
             )
+
+
+def _narrow(type: TypeSyntax) -> Narrow | None:
+    return NARROW.get(type.element) if isinstance(type, TensorSyntax) else None
 
 
 def captured(bodies: Sequence[Body]) -> list[str]:

@@ -35,7 +35,7 @@ def run_parallel(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Value
         ctx.fail(op, "programs must be a table of functions")
     function = ctx.syntax.functions.get(names[0])
     if function is None or set(names) != {names[0]}:
-        ctx.unsupported(op, "processes that run different functions")
+        return _apart(ctx, op, names, len(rows[0]), operands)
     arguments = function.body.arguments
     if len(operands) != len(names) * len(arguments):
         ctx.fail(op, f"{len(names)} processes of {len(arguments)} arguments are given {len(operands)}")
@@ -55,6 +55,37 @@ def run_parallel(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Value
     return results
 
 
+def _apart(ctx: Importer, op: OpSyntax, names: list[str], columns: int, operands: list[SSAValue]) -> Values:
+    """Processes that run different functions, which must not wait for one another."""
+    results: list[SSAValue] = []
+    rest = list(operands)
+    for process, name in enumerate(names):
+        function = ctx.syntax.functions.get(name)
+        if function is None:
+            ctx.fail(op, f"there is no function @{name}")
+        if any(inner.name.removeprefix("stablehlo.") in _COLLECTIVES for inner in function.body.ops):
+            ctx.unsupported(op, "processes that run different functions and exchange values")
+        own, rest = rest[: len(function.body.arguments)], rest[len(function.body.arguments) :]
+        env: Env = {a.name: v for a, v in zip(function.body.arguments, own, strict=True)}
+        for inner in function.body.ops:
+            if inner.name in _RETURNS:
+                results += [_value(ctx, inner, env, n) for n in inner.operands]
+            else:
+                _alone(ctx, inner, env, process, columns)
+    return results
+
+
+def _alone(ctx: Importer, op: OpSyntax, env: Env, process: int, columns: int) -> None:
+    """One op of one process."""
+    short = op.name.removeprefix("stablehlo.")
+    with ctx.scope(env):
+        if short in ("partition_id", "replica_id"):
+            number = process % columns if short == "partition_id" else process // columns
+            ctx.bind(op, [ctx.b.constant(number, ctx.result(op))])
+        else:
+            ctx.op(op)
+
+
 def _step(ctx: Importer, op: OpSyntax, envs: list[Env], shape: tuple[int, int]) -> None:
     """One op on all processes."""
     short = op.name.removeprefix("stablehlo.")
@@ -68,12 +99,7 @@ def _step(ctx: Importer, op: OpSyntax, envs: list[Env], shape: tuple[int, int]) 
                 ctx.bind(op, [column[i] for column in outputs])
         return
     for i, env in enumerate(envs):
-        with ctx.scope(env):
-            if short in ("partition_id", "replica_id"):
-                number = i % shape[1] if short == "partition_id" else i // shape[1]
-                ctx.bind(op, [ctx.b.constant(number, ctx.result(op))])
-            else:
-                ctx.op(op)
+        _alone(ctx, op, env, i, shape[1])
 
 
 def _value(ctx: Importer, op: OpSyntax, env: Env, name: str) -> SSAValue:

@@ -123,6 +123,8 @@ def _keyed(p: Parser, short: str, key: str, out: dict[str, Any]) -> None:
         if not exponent.isdigit() or not mantissa.isdigit():
             p.fail("expected a format such as e5m10")
         out["exponent_bits"], out["mantissa_bits"] = int(exponent), int(mantissa)
+    elif p.token.text == "<":
+        out[_NAMES.get((short, key), key)] = Struct(f"stablehlo.{key}", p.raw())
     else:  # the colon behind a number or string is the op's
         plain = {"number": p.number, "string": p.string}.get(p.token.kind, p.attribute)
         out[_NAMES.get((short, key), key)] = plain()

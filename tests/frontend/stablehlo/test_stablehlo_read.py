@@ -266,14 +266,25 @@ def body(op: str) -> str:
         ("%0 = stablehlo.add %x, %x : tensor<3xf32>", ProgramError, "declared as f32[3]", "f:2:8"),
         ("%0 = stablehlo.add %x, %x : tensor<2xf32", ProgramError, "closes nothing", "f:4:1"),
         (
-            "%0 = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xi4>",
+            "%0 = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xf4E2M1FN>",
             UnsupportedError,
-            "element type i4",
+            "element type f4E2M1FN",
             "f:2:8",
         ),
         ("%0 = stablehlo.abs %x : tensor<?xf32>", UnsupportedError, "dynamic extent", "f:2:8"),
-        ("%0 = stablehlo.create_token : !stablehlo.token", UnsupportedError, "create_token", "f:2:8"),
-        ("%0 = stablehlo.tuple %x : tuple<tensor<2xf32>>", UnsupportedError, "stablehlo.tuple", "f:2:8"),
+        (
+            '%0 = stablehlo.create_token : !stablehlo.token "stablehlo.outfeed"(%x, %0) : '
+            "(tensor<2xf32>, !stablehlo.token) -> !stablehlo.token",
+            UnsupportedError,
+            "stablehlo.outfeed",
+            "f:2:",
+        ),
+        (
+            "%0 = stablehlo.tuple %x : tuple<tensor<2xf32>> %1 = stablehlo.negate %0 : tensor<2xf32>",
+            UnsupportedError,
+            "tuple %0",
+            "f:2:",
+        ),
         (
             "%0 = stablehlo.custom_call @mystery(%x) : (tensor<2xf32>) -> tensor<2xf32>",
             UnsupportedError,
