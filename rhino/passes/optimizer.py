@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.builtin import FunctionType, LocationAttr, ModuleOp, NameLoc, NoneAttr, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint
@@ -87,16 +87,18 @@ def add_optimizer(module: ModuleOp, optimizer: Optimizer, *, keep_gradients: boo
 
     builder = Builder(InsertPoint.before(ret))
     if optimizer.clip_norm is not None:
-        clipped = clip_by_norm(builder, [g for g, _ in gradients], optimizer.clip_norm)
+        clipped = clip_by_norm(builder, [(str(s.of), g) for g, s in gradients], optimizer.clip_norm)
         gradients = [(g, s) for g, (_, s) in zip(clipped, gradients, strict=True)]
     states = _States(func.body.block.insert_arg, arg_slots)
-    step = states.scalar(builder) if isinstance(optimizer, Adam | AdamW) else None
+    with builder.at(_place(STEP)):
+        step = states.scalar(builder) if isinstance(optimizer, Adam | AdamW) else None
     updates: list[tuple[SSAValue, Slot]] = []
     for gradient, slot in gradients:
         assert slot.of is not None
         index = index_of[slot.of]
         parameter = func.args[index]
-        new = _update(builder, optimizer, parameter, gradient, slot.of, states, step)
+        with builder.at(_place(f"optimizer of {slot.of}")):
+            new = _update(builder, optimizer, parameter, gradient, slot.of, states, step)
         updates.append((new, replace(arg_slots[index], alias=index, tied=())))
     out = kept + updates + states.results()
     ret.operands = [value for value, _ in out]
@@ -105,27 +107,38 @@ def add_optimizer(module: ModuleOp, optimizer: Optimizer, *, keep_gradients: boo
     signature.set_results(func, [s for _, s in out])
 
 
-def clip_by_norm(b: Builder, gradients: Sequence[SSAValue], clip_norm: float) -> list[SSAValue]:
+def _place(name: str) -> LocationAttr:
+    """Where an op of the optimizer is from: no line of the program says it."""
+    return NameLoc(StringAttr(name), NoneAttr())
+
+
+def clip_by_norm(b: Builder, gradients: Sequence[tuple[str, SSAValue]], clip_norm: float) -> list[SSAValue]:
     """The gradients, scaled down where their common Euclidean norm exceeds `clip_norm`.
 
     Squares, their sum and the scaling are in f32, or f64 where a gradient is; torch rounds the norm of every bf16 or
     f16 gradient to that type instead. The formula is torch.nn.utils.clip_grad_norm_'s, its 1e-6 included.
+
+    Args:
+        gradients: each with the name of its parameter.
     """
-    elements = [types.element_of(g) for g in gradients]
+    elements = [types.element_of(g) for _, g in gradients]
     wide = types.F64 if types.F64 in elements else types.F32
     total: SSAValue | None = None
-    for gradient in gradients:
-        whole = b.convert(gradient, wide)
-        part = b.reduce(b.mul(whole, whole), range(len(types.shape_of(whole))), "sum")
-        total = part if total is None else b.add(total, part)
+    for name, gradient in gradients:
+        with b.at(_place(f"clip_norm of {name}")):
+            whole = b.convert(gradient, wide)
+            part = b.reduce(b.mul(whole, whole), range(len(types.shape_of(whole))), "sum")
+            total = part if total is None else b.add(total, part)
     assert total is not None
-    norm = b.sqrt(total)
-    scale = b.div(b.full_like(norm, clip_norm), b.add(norm, b.full_like(norm, 1e-6)))
-    scale = b.minimum(scale, b.full_like(scale, 1.0))
+    with b.at(_place("clip_norm")):
+        norm = b.sqrt(total)
+        scale = b.div(b.full_like(norm, clip_norm), b.add(norm, b.full_like(norm, 1e-6)))
+        scale = b.minimum(scale, b.full_like(scale, 1.0))
     scaled = []
-    for gradient, element in zip(gradients, elements, strict=True):
-        whole = b.convert(gradient, wide)
-        scaled.append(b.convert(b.mul(whole, _spread(b, scale, whole)), element))
+    for (name, gradient), element in zip(gradients, elements, strict=True):
+        with b.at(_place(f"clip_norm of {name}")):
+            whole = b.convert(gradient, wide)
+            scaled.append(b.convert(b.mul(whole, _spread(b, scale, whole)), element))
     return scaled
 
 
