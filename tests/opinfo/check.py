@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
-from random_layouts import placed
-from random_programs import Program as Drawn
 from samples import Calls, Sample, program
 from xdsl.dialects.builtin import ModuleOp
 
+from rhino.check.choices import Seeded
+from rhino.check.random_layouts import random_placement
+from rhino.check.random_ops import Program as Drawn
 from rhino.dialects import signature
 from rhino.frontend.capture import SEED, import_exported
 from rhino.frontend.export import STATIC_REMEDY, Exported, export
@@ -30,7 +29,7 @@ from rhino.passes.spmd import spmd
 from rhino.passes.step import clean
 
 MESH = "2x2"
-#: Random layouts per program. The first that is drawn is always the whole program on every device.
+#: Random layouts per program.
 LAYOUTS = 3
 
 NO_GRADIENT = "depends on no floating-point parameter"
@@ -188,22 +187,10 @@ def close(got: np.ndarray, want: np.ndarray, name: str, loose: float = 1e-7) -> 
 
 def divide(module: ModuleOp, arguments: list[np.ndarray], whole: list[np.ndarray], count: int) -> None:
     """Random legal layouts on a 2x2 mesh: the divided program gives what the whole one gave."""
-    if not count:
-        return
     mesh = Mesh.parse(MESH)
-
-    @seed(0)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.data())
-    def check(data: st.DataObject) -> None:
+    for seed in range(count):
         own = module.clone()
-        chosen = data.draw(placed(Drawn(own, ()), mesh))
+        chosen = random_placement(Seeded(seed), Drawn(own, ()), mesh)
         ops = [op for op in signature.main_of(own).body.block.ops if op.results]
         place(own, mesh, chosen.of(ops), chosen.arguments, chosen.results)
         spmd(own)
@@ -211,5 +198,3 @@ def divide(module: ModuleOp, arguments: list[np.ndarray], whole: list[np.ndarray
             signature.results(signature.main_of(own)), run_module(own, arguments), whole, strict=True
         ):
             close(got, want, f"{slot.name} divided")
-
-    check()

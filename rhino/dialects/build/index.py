@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import UnitAttr
@@ -88,6 +89,8 @@ class IndexBuilder(ShapeBuilder, MakersBuilder):
         """``y[i, j] = x[indices[i, j], j]`` for ``dim == 0``; `indices` may be shorter than `x` elsewhere."""
         (dim,) = _dims(x, [dim], "take_along")
         x = self._cut(x, indices, dim, "take_along")
+        if math.prod(types.shape_of(indices)) == 0:
+            return self.full(types.shape_of(indices), types.element_of(x), 0)
         rank = len(types.shape_of(x))
         others = [d for d in range(rank) if d != dim]
         return self.gather(
@@ -108,6 +111,8 @@ class IndexBuilder(ShapeBuilder, MakersBuilder):
         """`updates` set at or combined with the elements that `take_along` would read."""
         (dim,) = _dims(x, [dim], "scatter_along")
         part = self._cut(x, indices, dim, "scatter_along")
+        if math.prod(types.shape_of(indices)) == 0:
+            return x
         rank = len(types.shape_of(x))
         others = [d for d in range(rank) if d != dim]
         out = self.scatter(

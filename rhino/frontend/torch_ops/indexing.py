@@ -54,9 +54,25 @@ def gather(c: OpContext, x: SSAValue, dim: int, index: SSAValue, *, sparse_grad:
     return c.b.take_along(x, index, axis(dim, len(c.shape)))
 
 
+def repeat_interleave(c: OpContext, repeats: SSAValue, *, output_size: int | None = None) -> SSAValue:
+    """Every index as often as it is repeated: the number of running sums of `repeats` not above a place."""
+    b = c.b
+    (count,) = types.shape_of(repeats)
+    if not count:
+        return b.full(list(c.shape), c.element, 0)
+    ends = b.cumulative(c.convert(repeats, types.I64), 0, "sum")
+    shape = [*c.shape, count]
+    places = b.iota(types.tensor(shape, types.I64), 0)
+    passed = b.compare(b.broadcast_in_dim(ends, shape, [1]), places, "le")
+    return c.convert(b.reduce(b.convert(passed, types.I64), [1], "sum"), c.element)
+
+
 def _scatter(c: OpContext, x: SSAValue, dim: int, index: SSAValue, source: SSAValue, kind: str) -> SSAValue:
-    """A source that is longer than the index is cut to it."""
-    limit = list(types.shape_of(index))
+    """A source that is longer than the index is cut to it; scalars count as vectors of one element."""
+    limit, shape = list(types.shape_of(index)), list(types.shape_of(x))
+    if not shape:
+        line = [c.b.reshape(v, [math.prod(types.shape_of(v))]) for v in (x, index, source)]
+        return c.b.reshape(_scatter(c, line[0], 0, line[1], line[2], kind), shape)
     if list(types.shape_of(source)) != limit:
         source = c.b.slice(source, [0] * len(limit), limit)
     return c.b.scatter_along(x, index, c.convert(source, c.element), axis(dim, len(types.shape_of(x))), kind)
@@ -328,6 +344,7 @@ ATEN: dict[str, Handler] = {
     "aten.embedding.default": embedding,
     "aten.index_select.default": index_select,
     "aten.gather.default": gather,
+    "aten.repeat_interleave.Tensor": repeat_interleave,
     "aten.scatter.src": scatter_set,
     "aten.scatter.value": scatter_value,
     "aten.scatter_add.default": scatter_add,
