@@ -77,6 +77,8 @@ class _State:
     cause: dict[SSAValue, Operation] = field(default_factory=dict)
     """The op that combines over the batch, for partial values and what is made of them."""
     combined: set[SSAValue] = field(default_factory=set)
+    reasons: list[tuple[HloOp, str]] = field(default_factory=list)
+    """Ops on data that see the whole batch, and why."""
 
     def split(self, value: SSAValue) -> bool:
         return self.layouts[value].shards() > 1
@@ -220,6 +222,8 @@ def decide(func: FuncOp, count: int, batch: str | None = None) -> Decided:
                 source = source or op
             if source is not None:
                 state.cause[result] = source
+    if not any(w == INSIDE and any(v not in state.data for v in op.operands) for op, w in when.items()):
+        raise _refused(*state.reasons[0]) if state.reasons else _nothing(func)
     state.combined.update(v for v in returned.operands if state.partial(v))
     combined = frozenset(state.combined - state.data)
     return Decided(mesh, when, placements, state.layouts, combined, frozenset(state.data))
@@ -240,8 +244,9 @@ def _when(op: HloOp, state: _State, placements: dict[Operation, Placement]) -> s
             placements[op] = placement
             return INSIDE
         if only_data:
+            state.reasons.append((op, placement))
             return BEFORE
-        if all(v in state.data for v in cut):
+        if waits and all(v in state.data for v in cut):
             state.combined.update(v for v in op.operands if state.partial(v))
             return AFTER
         raise _refused(op, placement)
@@ -252,6 +257,10 @@ def _when(op: HloOp, state: _State, placements: dict[Operation, Placement]) -> s
         return BEFORE
     state.combined.update(v for v in op.operands if state.partial(v))
     return AFTER
+
+
+def _nothing(func: FuncOp) -> ProgramError:
+    return op_error(func, "nothing that the step computes depends on its batch and on parameters")
 
 
 def _refused(op: HloOp, why: str) -> ProgramError:
@@ -297,8 +306,6 @@ def _placement(op: HloOp, cut: Sequence[SSAValue], state: _State) -> Placement |
         held = {"partial" if isinstance(s, str) else "split" for s in map(layout.find, state.mesh.atoms) if s}
         if len(held) > 1 or len(layout.axes()) not in (0, atoms):
             return "combines over a part of the batch"
-        if not held:
-            return "makes one value of the whole batch"
     if (why := rule.admits(placement.operands, placement.results)) is not None:
         return why
     return placement

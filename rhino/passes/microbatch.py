@@ -197,7 +197,9 @@ class _Unroll:
         serial = self.serial
         for i, (result, value, layout) in enumerate(zip(op.results, results, placement.results, strict=True)):
             self.parts[result, layout] = value
-            if result in self.decided.combined:
+            if layout.is_replicated:  # a loop's count, say: the same in all micro-batches
+                self.whole.setdefault(result, value)
+            elif result in self.decided.combined:
                 if result in self.sums:
                     last = self._last()
                     with self.builder.at(op.location):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
+from planner_programs import program
 
 from rhino.cli.batches import random_arrays
 from rhino.dialects import signature
+from rhino.dialects.builder import Builder
 from rhino.dialects.text import parse_module, print_module
 from rhino.frontend.capture import capture
 from rhino.frontend.program import Program
@@ -22,6 +28,7 @@ from rhino.ir import types
 from rhino.ir.errors import ProgramError, UsageError
 from rhino.ir.evaluate import run_module
 from rhino.ir.optimizers import SGD, AdamW, Optimizer
+from rhino.passes.autodiff import differentiate
 from rhino.passes.inline_composites import TAG
 from rhino.passes.microbatch import MICRO, microbatch
 from rhino.passes.recompute import recompute
@@ -307,3 +314,45 @@ def test_ops_are_numbered_alike_in_all_micro_batches() -> None:
             assert serial not in kinds[int(index)]
             kinds[int(index)][serial] = op.name
     assert kinds[0].items() < kinds[1].items() and kinds[1] == kinds[2]
+
+
+def test_loops_and_branches_run_on_the_rows_of_a_micro_batch() -> None:
+    """What counts rows inside of a loop counts those of the whole batch."""
+
+    def body(b: Builder, w: SSAValue, x: SSAValue) -> list[SSAValue]:
+        def turn(c: Builder, k: SSAValue, a: SSAValue, w: SSAValue) -> list[SSAValue]:
+            place = c.convert(c.linear_index((6, 4)), types.F64)
+            return [
+                c.add(k, c.full((), types.I64, 1)),
+                c.add(c.tanh(c.matmul(a, w)), c.mul(place, c.full_like(place, 0.01))),
+            ]
+
+        def more(c: Builder, k: SSAValue, *_: SSAValue) -> list[SSAValue]:
+            return [c.compare(k, c.full((), types.I64, 3), "lt")]
+
+        y = b.while_([b.full((), types.I64, 0), x], [w], more, turn)[1]
+        positive = b.compare(b.reduce(w, [0, 1], "sum"), b.full((), types.F64, 0.0), "gt")
+        z = b.if_(positive, [y], lambda c, v: [c.mul(v, v)], lambda c, v: [c.negate(v)])[0]
+        return [b.reduce(z, [0, 1], "sum"), z]
+
+    module = program(
+        [("w", "parameter", (4, 4), "f64"), ("x", "input", (6, 4), "f64")], body, ("loss", "output")
+    )
+    small = compare(module, 3)
+    names = [op.name for op in ops(small) if MICRO in op.attributes]
+    assert names.count("hlo.while") == names.count("hlo.if") == 3
+    differentiate(module)  # the gradient of w is summed inside of the loop
+    with pytest.raises(ProgramError, match="while must see the whole batch"):
+        microbatch(module, 3)
+
+
+def test_a_step_of_which_nothing_can_be_split_is_refused() -> None:
+    """Sorting a batch is no matter of weights, and is done beforehand; all that follows would be, too."""
+
+    def body(b: Builder, w: SSAValue, x: SSAValue) -> list[SSAValue]:
+        (rank,) = b.sort([x], 0)
+        return [b.reduce(b.mul(rank, w), [0], "sum")]
+
+    module = program([("w", "parameter", (6,), "f64"), ("x", "input", (6,), "f64")], body)
+    with pytest.raises(ProgramError, match="sort must see the whole batch"):
+        microbatch(module, 3)
