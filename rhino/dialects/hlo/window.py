@@ -14,6 +14,7 @@ from xdsl.irdl import base, irdl_op_definition, operand_def, prop_def, result_de
 
 from rhino.dialects.hlo.base import HloOp, Properties, get_ints, get_text
 from rhino.dialects.hlo.common import (
+    UFUNCS,
     Cotangents,
     check_element,
     check_kind,
@@ -21,7 +22,6 @@ from rhino.dialects.hlo.common import (
     identity,
     ints_def,
     python_number,
-    reduce_array,
     wide,
 )
 from rhino.dialects.hlo.shape import pad_array
@@ -174,7 +174,13 @@ class ReduceWindowOp(WindowOp):
         dims = self.dims
         acc = wide(x)
         padded = pad_for(acc, dims, identity(self.kind.data, acc.dtype))
-        out = reduce_array(windows_of(padded, dims), range(x.ndim, 2 * x.ndim), self.kind.data)
+        found = windows_of(padded, dims)
+        # One element of all windows after the other, in the order of StableHLO's own interpreter.
+        first, *others = np.ndindex(*found.shape[x.ndim :])
+        out = np.array(found[(..., *first)])
+        combine = UFUNCS[self.kind.data]
+        for place in others:
+            combine(out, found[(..., *place)], out=out)
         return (out.astype(x.dtype, copy=False),)
 
     def derivative(self, builder: Builder, cotangents: Cotangents) -> Cotangents:
