@@ -132,6 +132,26 @@ LITTLE = """
 BATCH = numbers(2, 3)
 """
 
+#: One weight at both ends of the model, its rows divided at one end's wish and its columns at the other's; a buffer
+#: that is an alias of nothing else and changes while it is read, and an input that comes out as it is.
+TIED = """
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(8, 4)
+        self.middle = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        before = self.seen.clone()
+        self.seen.add_(x.detach().mean((0, 1)))
+        y = self.head(torch.tanh(self.middle(x + before - self.seen)))
+        return torch.cat([y, F.one_hot(tokens, 8).to(y.dtype)])
+BATCH = torch.arange(12).reshape(4, 3) % 8
+"""
+
 CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "router": (ROUTER, "tp=2", ('up=[{"tp"}, {}, {}]', 'down=[{"tp"}, {}, {}]', "batch=replicated")),
     "router, batch and experts": (
@@ -139,6 +159,17 @@ CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "dp=2,ep=2",
         ('up=[{"ep"}, {}, {}]', 'down=[{"ep"}, {}, {}]', 'batch=[{"dp", "ep"}, {}]'),
     ),
+    "router, experts and their widths": (
+        ROUTER,
+        "ep=2,tp=2",
+        ('up=[{"ep"}, {}, {"tp"}]', 'down=[{"ep"}, {"tp"}, {}]', 'batch=[{"ep"}, {}]'),
+    ),
+    "router, three axes": (
+        ROUTER,
+        "dp=2,ep=2,tp=2",
+        ('up=[{"ep"}, {"dp"}, {"tp"}]', 'down=[{"ep"}, {"tp"}, {"dp"}]', 'batch=[{"dp", "ep"}, {}]'),
+    ),
+    "tied": (TIED, "dp=2,tp=2", ('embed.weight=[{"tp"}, {"dp"}]', 'batch=[{"dp"}, {}]')),
     "sequence": (SEQUENCE, "dp=2,sp=2", ('batch=[{"dp"}, {"sp"}, {}]',)),
     "images": (IMAGES, "sp=4", ('batch=[{}, {}, {"sp"}, {}]',)),
     "in place": (IN_PLACE, "tp=2", ('first.weight=[{"tp"}, {}]', 'second.weight=[{}, {"tp"}]')),

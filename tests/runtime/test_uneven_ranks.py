@@ -58,7 +58,7 @@ def test_ranks_train_alike(tmp_path: Path) -> None:
     """Four processes hold 65 of 260 rows of the vocabulary each, of which users know 257."""
     out = tmp_path / "out.json"
     script = str(Path(__file__).with_name("ranks_uneven.py"))
-    launch([sys.executable, script, "x=4", 'wte.weight=[{"x"}, {}]', str(STEPS), str(out)], 4)
+    launch([sys.executable, script, "x=2,y=2", 'wte.weight=[{"x", "y"}, {}]', str(STEPS), str(out)], 4)
     got = json.loads(out.read_text())
     assert f"{VOCABULARY}:260" in got["padding"]
     reference = Reference(make_model(), loss, optimizer())
