@@ -420,12 +420,12 @@ class Search:
     def _refine_further(self, mesh: Mesh | None, found: list[Found], known: Sequence[Found]) -> None:
         """Add the plans on meshes of more axes than one network decides, each from the best of those there are."""
         start = [*found, *known]
-        leader = self.best(start)
+        leader = self.best(start) if start else None  # pins may ask for all axes of a mesh of three
         further = meshes(self.cluster, 3) if self.effort.mesh_axes > JOINT_AXES else []
         for candidate in [mesh] if mesh is not None else further:
             if len(candidate.axes) <= JOINT_AXES or not self.constraints.suits(candidate):
                 continue
-            if mesh or embedding(leader.mesh, candidate) is not None:
+            if mesh or leader is None or embedding(leader.mesh, candidate) is not None:
                 self.progress(f"mesh {candidate}")
                 found.append(refine(self, candidate, [*found, *known]))
 

@@ -26,6 +26,7 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.hlo.constant import splat_of
 from rhino.frontend.capture import capture
 from rhino.ir import types
+from rhino.ir.errors import PlanError
 from rhino.ir.evaluate import run_module
 from rhino.ir.layout import Digit, Layout
 from rhino.ir.mesh import AxisRef, Mesh
@@ -197,3 +198,12 @@ def test_layouts_cannot_be_changed_and_no_pass_changes_those_of_a_plan() -> None
     assert found.text() == text
     again = {id(value): layout for value, layout in read_layouts(func, mesh_of(found.module)).items()}
     assert again == layouts
+
+
+def test_a_pin_that_three_axes_cannot_meet_is_an_error_and_one_that_they_can_is_kept() -> None:
+    """No mesh of fewer axes suits either pin, and so no plan is there to begin with."""
+    step, mesh = mlp(16, [16, 16]), Mesh.parse("a=2,b=2,c=2")
+    with pytest.raises(PlanError, match=r"pin .*\"c\", \"b\".* cannot be met"):
+        plan(step, Cluster.parse("8"), mesh=mesh, pins=['layer0.weight=[{"c", "b"}, {"a"}]'])
+    found = plan(step, Cluster.parse("8"), mesh=mesh, pins=['layer0.weight=[{"b", "c"}, {"a"}]'])
+    assert found.to_json()["parameters"][0]["layout"] == '[{"b", "c"}, {"a"}]'
