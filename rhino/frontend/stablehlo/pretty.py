@@ -79,6 +79,8 @@ def plain_form(p: Parser, name: str) -> Form:
                 break
             continue
         first = False
+        if short == "dynamic_slice" and p.token.text == ",":
+            continue  # of a scalar: no start stands between the commas
         _item(p, short, form)
     if paren:
         p.expect(")")

@@ -31,6 +31,12 @@ def run_reference(text: str) -> list[np.ndarray]:
         return [_array(str(value)) for value in stablehlo.eval_module(module, [])]
 
 
+def pretty(text: str, generic: bool = False) -> str:
+    """The same program as MLIR prints it."""
+    with context(), ir.Location.unknown():
+        return str(ir.Module.parse(text).operation.get_asm(print_generic_op_form=generic))
+
+
 def _array(text: str) -> np.ndarray:
     literal = Cursor(text, "result").attribute()
     assert isinstance(literal, Literal)

@@ -39,7 +39,8 @@ def harnesses() -> Iterator[tuple[str, Any]]:
     for harness in test_harnesses.all_harnesses:
         seen[harness.group_name] += 1
         many = harness.group_name.startswith("scatter")
-        if harness.filter("cpu") and (not many or seen[harness.group_name] % _STEP == 1):
+        unstable = "isstable_False" in harness.fullname  # which of equal keys comes first is open
+        if harness.filter("cpu") and not unstable and (not many or seen[harness.group_name] % _STEP == 1):
             yield harness.group_name, harness
 
 

@@ -15,7 +15,7 @@ import op_cases
 import product_cases
 from elementwise_cases import Case, cases, program
 from op_draw import Draw
-from reference import run_reference
+from reference import pretty, run_reference
 
 from rhino.frontend.stablehlo import read_stablehlo
 from rhino.frontend.stablehlo.checks import steps
@@ -76,6 +76,25 @@ def test_structure(name: str) -> None:
     for seed in range(8):
         text = STRUCTURE[name](Draw(zlib.crc32(name.encode()) + seed))
         assert not differences(text), text
+
+
+def same_when_printed(text: str) -> bool:
+    """Whether a program gives the same bits in the form in which MLIR prints it, pretty or generic."""
+    want = run_module(read_stablehlo(text), [])
+    for generic in (False, True):
+        got = run_module(read_stablehlo(pretty(text, generic)), [])
+        if any(x.tobytes() != y.tobytes() for x, y in zip(got, want, strict=True)):
+            return False
+    return True
+
+
+def test_printed_forms() -> None:
+    """One of every op, whatever its types; every attribute of the ops that have some."""
+    first = {case[0]: program(case, 3) for case in ELEMENTWISE}
+    texts = [*first.values()]
+    for name, make in STRUCTURE.items():
+        texts += [make(Draw(zlib.crc32(name.encode()) + seed)) for seed in range(6)]
+    assert [t for t in texts if not same_when_printed(t)] == []
 
 
 @pytest.mark.long
