@@ -29,13 +29,15 @@ TOLERANCE = {
 
 @dataclass(frozen=True)
 class Case:
-    """A function and its arguments; `slack` multiplies the tolerance, `wide` turns on 64 bits."""
+    """A function and its arguments; `slack` multiplies the tolerance, `wide` turns on 64 bits, and with `scaled` the
+    tolerance is one of the largest result, as for sums and factors of matrices."""
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     slack: float = 1.0
     wide: bool = True
+    scaled: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,13 @@ def compare(case: Case, generic: bool = False) -> Outcome:
             return Outcome(
                 case.name, "wrong", f"result {i}: {got.dtype}{got.shape} for {want.dtype}{want.shape}"
             )
-        why = difference(got, want, case.slack)
+        why = difference(got, want, case.slack, case.scaled)
         if why is not None:
             return Outcome(case.name, "wrong", f"result {i}: {why}")
     return Outcome(case.name, "passed")
 
 
-def difference(got: np.ndarray, want: np.ndarray, slack: float) -> str | None:
+def difference(got: np.ndarray, want: np.ndarray, slack: float, scaled: bool = False) -> str | None:
     """What differs, or None."""
     tolerance = TOLERANCE.get(want.dtype.name)
     if tolerance is None:
@@ -92,8 +94,10 @@ def difference(got: np.ndarray, want: np.ndarray, slack: float) -> str | None:
     if want.dtype == ml_dtypes.bfloat16 or want.dtype == np.float16 or want.dtype.kind in "fc":
         with np.errstate(invalid="ignore"):
             got, want = got.astype(wide), want.astype(wide)
+    largest = float(np.max(np.abs(want[np.isfinite(want)]), initial=0.0)) if scaled else 1.0
+    close, off = tolerance * slack, tolerance * slack * largest
     try:
-        np.testing.assert_allclose(got, want, rtol=tolerance * slack, atol=tolerance * slack, equal_nan=True)
+        np.testing.assert_allclose(got, want, rtol=close, atol=off, equal_nan=True)
     except AssertionError as error:
         return " ".join(str(error).split())[:300]
     return None

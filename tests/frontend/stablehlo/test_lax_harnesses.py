@@ -25,10 +25,6 @@ from jaxcheck import Case, Outcome, compare
 
 #: Of groups with thousands of calls that differ in one attribute, every so many.
 _STEP = 9
-#: Special functions by other formulas than JAX's, and results that are sums of large terms.
-_SLACK = defaultdict(
-    lambda: 10.0, {"cholesky": 1e4, "fft": 1e3, "conv_general_dilated": 100.0, "igammac": 1e3}
-)
 
 
 def harnesses() -> Iterator[tuple[str, Any]]:
@@ -55,7 +51,7 @@ def outcome(group: str, harness: Any) -> Outcome:
         _, values = lax.optimization_barrier((0, values))
         return harness.dyn_fun(*values)
 
-    return compare(Case(harness.fullname, function, arguments, slack=_SLACK[group], wide=wide))
+    return compare(Case(harness.fullname, function, arguments, wide=wide, scaled=True))
 
 
 @pytest.mark.long
