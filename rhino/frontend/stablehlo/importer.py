@@ -90,7 +90,7 @@ class Importer:
         self.probes: dict[str, list[SSAValue]] = {}
         self.shardings: list[tuple[SSAValue, Any, int]] = []
         self._env: Env = {}
-        self._tuples: dict[str, list[str]] = {}
+        self._tuples: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._tokens: set[str] = set()
         self._calls: list[str] = []
         self._types: dict[TypeSyntax, types.Type] = {}
@@ -246,7 +246,7 @@ class Importer:
             self._tokens.update(name for name, _ in op.results)
             return
         if op.name == "stablehlo.tuple":
-            self._tuples[op.results[0][0]] = list(op.operands)
+            self._tuples.update({name: (self._depth, tuple(op.operands)) for name, _ in op.results})
             return
         handler = self.handlers.get(op.name)
         if handler is None:
@@ -267,10 +267,10 @@ class Importer:
 
     def _element(self, op: OpSyntax) -> list[str]:
         """The name of the value that an element of a tuple stands for."""
-        known = self._tuples.get(op.operands[0]) if op.operands else None
+        depth, known = self._tuples.get(op.operands[0], (0, ())) if op.operands else (0, ())
         index = self.integer(op, "index")
-        if known is None or not 0 <= index < len(known):
-            self.unsupported(op, "of a tuple that no stablehlo.tuple makes")
+        if depth != self._depth or not 0 <= index < len(known):
+            self.unsupported(op, "of a tuple that no stablehlo.tuple makes in the same region")
         return [known[index]]
 
     def _handled(self, handler: Handler, op: OpSyntax, operands: list[SSAValue]) -> Values:
