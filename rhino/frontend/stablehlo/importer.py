@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Block, Region, SSAValue
 from xdsl.rewriter import InsertPoint
+from xdsl.utils.exceptions import VerifyException
 
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo import Hlo
@@ -56,7 +57,7 @@ Env = dict[str, SSAValue]
 OPS: dict[str, type[HloOp]] = {op.name: op for op in Hlo.operations if issubclass(op, HloOp)}
 
 #: What reading an op raises that lacks an operand or has an attribute of another kind.
-_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, VerifyException)
 
 #: Ops that only order others in time.
 _TOKENS = ("stablehlo.after_all", "stablehlo.create_token")

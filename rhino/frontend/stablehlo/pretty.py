@@ -135,7 +135,9 @@ def _keyed(p: Parser, short: str, key: str, out: dict[str, Any]) -> None:
 def _ranges(p: Parser, short: str, form: Form) -> None:
     """``[0:4:2, 1:3]`` of a slice, ``[0]`` of a tuple element."""
     if short == "get_tuple_element":
-        form.attributes["index"] = p.integers()[0]
+        p.expect("[")
+        form.attributes["index"] = p.integer()
+        p.expect("]")
         return
 
     def item() -> tuple[int, int, int]:

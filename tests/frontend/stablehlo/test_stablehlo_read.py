@@ -273,6 +273,18 @@ def body(op: str) -> str:
         ),
         ("%0 = stablehlo.abs %x : tensor<?xf32>", UnsupportedError, "dynamic extent", "f:2:8"),
         (
+            "%0 = stablehlo.iota dim = 1180591620717411303424 : tensor<2xf32>",
+            ProgramError,
+            "do not fit it",
+            "f:2:8",
+        ),
+        (
+            "%0 = stablehlo.get_tuple_element %x[] : (tuple<tensor<2xf32>>) -> tensor<2xf32>",
+            ProgramError,
+            "expected an integer",
+            "f:2:",
+        ),
+        (
             '%0 = stablehlo.create_token : !stablehlo.token "stablehlo.outfeed"(%x, %0) : '
             "(tensor<2xf32>, !stablehlo.token) -> !stablehlo.token",
             UnsupportedError,
