@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from rhino.frontend.stablehlo import lapack
+from rhino.frontend.stablehlo import approx, lapack
 from rhino.frontend.stablehlo.importer import Check, Handler, Importer, Values
 from rhino.frontend.stablehlo.syntax import OpSyntax, Struct, Symbol
 from rhino.ir import types
@@ -51,6 +51,8 @@ def custom_call(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values
     if target in _PASSING and _PASSING[target] and len(operands) == len(op.result_types):
         ctx.warn(op.at, f"custom call @{target} is taken for its operand: {_PASSING[target]} is dropped")
         return operands
+    if target == "ApproxTopK":
+        return approx.top_k(ctx, op, operands)
     of_lapack = lapack.known(target)
     if of_lapack is not None:
         return of_lapack(ctx, op, operands)

@@ -49,7 +49,8 @@ def outcome(group: str, harness: Any) -> Outcome:
     def function(*values: Any) -> Any:
         """Every argument is used: one that is not would be left out of the program."""
         _, values = lax.optimization_barrier((0, values))
-        return harness.dyn_fun(*values)
+        found = harness.dyn_fun(*values)
+        return found[0] if group == "approx_top_k" else found  # which of equal elements are named is open
 
     return compare(Case(harness.fullname, function, arguments, wide=wide, scaled=True))
 
@@ -73,4 +74,4 @@ def test_every_primitive() -> None:
 
 
 #: Factorizations that JAX leaves to LAPACK by custom calls.
-_CALLS = ("eig", "eigh", "lu", "qr", "svd", "tridiagonal_solve", "custom_linear_solve", "approx_top_k")
+_CALLS = ("eig", "eigh", "lu", "qr", "svd", "tridiagonal_solve", "custom_linear_solve")

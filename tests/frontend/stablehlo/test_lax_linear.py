@@ -1,4 +1,4 @@
-"""JAX's linear algebra on CPUs: LAPACK's custom calls become Rhino's own ops."""
+"""Custom calls of JAX that become Rhino's own ops: LAPACK's on CPUs, and the approximate top-k."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def test_triangular_solve(dtype: str, left: bool, flags: tuple[bool, bool, bool]
 
     case = Case("triangular_solve", solve, (matrices(dtype, 2), right_side), slack=10)
     assert compare(case).status == "passed", compare(case)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_approximate_top_k(dtype: str) -> None:
+    x = np.random.default_rng(0).permutation(60).reshape(3, 20).astype(dtype)
+    for function in (lax.approx_max_k, lax.approx_min_k):
+        case = Case("approx", lambda x, f=function: f(x, 4), (x,))
+        assert compare(case).status == "passed", compare(case)
 
 
 def test_other_factorizations_are_refused_with_their_names() -> None:
