@@ -36,7 +36,10 @@ def elementwise_rule(
 
 @lru_cache(maxsize=1 << 12)
 def _elementwise_rule(
-    scalars: tuple[bool, ...], result: tuple[int, ...], linear: Groups, carries: tuple[tuple[str, Groups], ...]
+    scalars: tuple[bool, ...],
+    result: tuple[int, ...],
+    linear: Groups,
+    carries: tuple[tuple[str, Groups], ...],
 ) -> Rule:
     dims = tuple((f"d{i}",) for i in range(len(result)))
     sizes = {f"d{i}": int(e) for i, e in enumerate(result)}

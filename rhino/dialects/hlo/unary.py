@@ -132,7 +132,7 @@ def _log1p(z: np.ndarray) -> np.ndarray:
     if z.dtype.kind != "c":
         return np.asarray(np.log1p(z))
     x, y = z.real, z.imag
-    out = np.log(1 + z)
+    out = np.array(np.log(1 + z))
     near = (np.abs(x) < 0.5) & (np.abs(y) < 0.5)
     out.real[near] = np.log1p(x * (2 + x) + y * y)[near] / 2
     out.imag = np.arctan2(y, 1 + x)

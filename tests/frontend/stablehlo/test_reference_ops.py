@@ -71,6 +71,14 @@ def test_every_element_type() -> None:
     assert {case: found for case in ELEMENTWISE if (found := elementwise(case))} == {}
 
 
+def test_scalars() -> None:
+    for case in ELEMENTWISE:
+        text = (
+            program(case, 1).replace("tensor<1x", "tensor<").replace("dense<[", "dense<").replace("]>", ">")
+        )
+        assert all(v.shape == () for v in run_module(read_stablehlo(text), [])), case
+
+
 @pytest.mark.parametrize("name", sorted(STRUCTURE))
 def test_structure(name: str) -> None:
     for seed in range(8):
