@@ -34,6 +34,7 @@ from rhino.dialects.hlo.constant import IotaOp
 from rhino.dialects.hlo.index import GatherOp, ScatterOp
 from rhino.dialects.verify import verify
 from rhino.ir import types
+from rhino.ir.collector import collector_paused
 from rhino.ir.errors import ProgramError, RhinoError
 from rhino.passes import PASSES
 from rhino.passes.widen_floats import widen_floats
@@ -140,6 +141,7 @@ class PlanCheck:
         }
 
 
+@collector_paused()
 def check_planned(
     program: ModuleOp,
     placed: ModuleOp,

@@ -23,6 +23,7 @@ from rhino.frontend.source import Origins
 from rhino.frontend.torch_ops import ATEN, effects
 from rhino.frontend.torch_ops.context import OpContext, RandomState, Value, element_type
 from rhino.ir import types
+from rhino.ir.collector import collector_paused
 from rhino.ir.errors import ProgramError, RhinoError, UnsupportedError
 
 #: Name of the state argument that counts steps for random numbers; see `rhino.frontend.torch_ops.random`.
@@ -31,6 +32,7 @@ SEED = "random.seed"
 Results = list[tuple[SSAValue, Slot]]
 
 
+@collector_paused()
 def capture(program: Program) -> ModuleOp:
     """The forward pass and loss of a program as a module.
 

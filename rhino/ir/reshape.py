@@ -211,9 +211,7 @@ def dot_rule(
 
 
 @lru_cache(maxsize=1 << 12)
-def _dot_rule(
-    lhs: Ints, rhs: Ints, batch_l: Ints, batch_r: Ints, contract_l: Ints, contract_r: Ints
-) -> Rule:
+def _dot_rule(lhs: Ints, rhs: Ints, batch_l: Ints, batch_r: Ints, contract_l: Ints, contract_r: Ints) -> Rule:
     left, sizes = _plain("m", lhs)
     right, sizes_r = _plain("n", rhs)
     kinds: dict[str, str] = {}

@@ -32,6 +32,7 @@ from rhino.dialects.hlo.region_derivative import pull_back
 from rhino.dialects.hlo.unary import StopGradientOp
 from rhino.dialects.signature import Slot
 from rhino.ir import types
+from rhino.ir.collector import collector_paused
 from rhino.ir.errors import ProgramError
 from rhino.passes.inline_composites import inline_composites
 
@@ -46,6 +47,7 @@ class AutodiffPass(ModulePass):
         differentiate(op)
 
 
+@collector_paused()
 def differentiate(module: ModuleOp) -> None:
     """Append gradients of result 0 with respect to the float parameters it depends on to `@main`, in place."""
     func = signature.main_of(module)

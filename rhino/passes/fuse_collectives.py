@@ -35,6 +35,7 @@ from rhino.dialects.dist import (
 )
 from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.hlo.base import HloOp
+from rhino.ir.collector import collector_paused
 from rhino.ir.errors import UsageError
 from rhino.ir.mesh import AxisRef, Mesh, merge_refs
 from rhino.passes.buckets import BUCKET_BYTES, bucket_collectives
@@ -64,6 +65,7 @@ class FuseCollectivesPass(ModulePass):
         fuse_collectives(op, self.bytes)
 
 
+@collector_paused()
 def fuse_collectives(module: ModuleOp, bucket_bytes: int = BUCKET_BYTES) -> None:
     """Apply the rewrites of this module's docstring to the local `@main`, in place."""
     mesh = mesh_of(module)

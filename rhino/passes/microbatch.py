@@ -39,6 +39,7 @@ from rhino.dialects.hlo.base import HloOp, Localizer
 from rhino.dialects.hlo.digits import places
 from rhino.dialects.hlo.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from rhino.ir import types
+from rhino.ir.collector import collector_paused
 from rhino.ir.errors import UsageError
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
@@ -72,6 +73,7 @@ class MicrobatchPass(ModulePass):
         microbatch(op, self.count, self.batch)
 
 
+@collector_paused()
 def microbatch(module: ModuleOp, count: int, batch: str | None = None) -> None:
     """Split `@main` of the global stage, composites inlined, into `count` micro-batches, in place.
 

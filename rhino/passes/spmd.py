@@ -38,6 +38,7 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.dist.steps import emit_steps
 from rhino.dialects.hlo.base import HloOp, Localizer
 from rhino.ir import types
+from rhino.ir.collector import collector_paused
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.reshard import reshard_steps
@@ -70,6 +71,7 @@ class LocalBuilder(Builder):
         return self._coordinates[key]
 
 
+@collector_paused()
 def spmd(module: ModuleOp) -> None:
     """Rewrite the placed `@main` into its local form, in place.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
+from rhino.ir.collector import collector_paused
 from rhino.ir.optimizers import Optimizer
 from rhino.passes.autodiff import differentiate
 from rhino.passes.canonicalize import CanonicalizePass
@@ -21,6 +22,7 @@ def clean(module: ModuleOp) -> None:
         cleanup.apply(ctx, module)
 
 
+@collector_paused()
 def training_step(forward: ModuleOp, optimizer: Optimizer, *, keep_gradients: bool = False) -> ModuleOp:
     """A training step for a forward module; the argument is left as it was.
 

@@ -28,6 +28,7 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.text import parse_module, print_module, read_file
 from rhino.dialects.verify import check_placed, verify
 from rhino.ir import types
+from rhino.ir.collector import collector_paused
 from rhino.ir.digest import digest
 from rhino.ir.errors import MeshError, PlanError, RhinoWarning, UsageError
 from rhino.ir.mesh import Mesh
@@ -179,6 +180,7 @@ def collectives(module: ModuleOp) -> list[dict[str, Any]]:
     ]
 
 
+@collector_paused()
 def plan(
     module: ModuleOp,
     cluster: Cluster,
@@ -359,6 +361,7 @@ def _best(found: Sequence[tuple[Plan, list[str]]], objective: str) -> tuple[Plan
     return replace(best, lower_bound_s=bound, templates=times, notes=notes), messages
 
 
+@collector_paused()
 def load_plan(text: str, program: ModuleOp, *, name: str = "<plan>") -> Plan:
     """Read a plan's text for a program. Raises PlanError when it was made for another one, ProgramError when it is
     malformed.

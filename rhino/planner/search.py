@@ -39,6 +39,9 @@ JOINT_AXES = 2
 #: Rounds of the solver after its exact phase: a count, so that the plan does not depend on the clock.
 ITERATIONS = 100
 
+#: Rounds under a memory limit that may bring nothing before it stops.
+PATIENCE = 20
+
 #: Relative distance from the bound at which a plan is good enough.
 GAP = 1e-4
 
@@ -210,7 +213,11 @@ class Search:
         if self.objective == "time" and (self.bytes(found) <= limit or found.network_s >= ceiling):
             return found
         alone = Network(space, self.leaders, self.folding, ways=True)
-        return self._squeeze(found, alone, limit, ceiling) if self.objective == "time" else self._least(found, alone)
+        return (
+            self._squeeze(found, alone, limit, ceiling)
+            if self.objective == "time"
+            else self._least(found, alone)
+        )
 
     def _found(
         self, origin: str, shop: Workshop, network: Network, solution: Solution, bound: float
@@ -234,7 +241,14 @@ class Search:
         for _ in range(ROUNDS):
             try:
                 problem = memory.problem(target)
-                solution = solve(problem, timeout=None, iterations=ITERATIONS, gap=GAP_WITHIN, cutoff=cutoff)
+                solution = solve(
+                    problem,
+                    timeout=None,
+                    iterations=ITERATIONS,
+                    patience=PATIENCE,
+                    gap=GAP_WITHIN,
+                    cutoff=cutoff,
+                )
             except NothingBelow:
                 if target >= self.limit:
                     best = replace(best, lower_bound=max(bound, cutoff / MICRO + self.makers_s))

@@ -21,7 +21,7 @@ from .toulbar import Outcome, minimise
 ROOM = 4 << 30
 
 #: Seconds beyond a time limit after which it is stopped.
-GRACE = 10.0
+GRACE = 1.0
 
 
 def minimise_apart(*arrays: Any, time_limit: float | None, **options: Any) -> Outcome:

@@ -25,6 +25,8 @@ _SMALL = 200_000
 """Table entries up to which a core is handed to the exact phase at once."""
 _TINY = 20_000
 """Table entries up to which a core without memory needs no incumbent first."""
+_MOVE = 1e-5
+"""Share of the cost by which the gap must narrow for a round to have brought something."""
 _BACKTRACKS = 5_000
 """Search effort of the first exact attempt."""
 _KNAPSACK_BACKTRACKS = 2_000
@@ -190,7 +192,27 @@ def _cause(problem: Problem) -> str:
     return "the costs alone forbid every assignment (memory plays no part)"
 
 
-def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | None) -> None:
+class _Patience:
+    """Counts the rounds in which neither the incumbent nor the bound moved by much."""
+
+    def __init__(self, rounds: int | None) -> None:
+        self.rounds = rounds
+        self.stale = 0
+        self.mark = np.inf
+
+    def lost(self, run: _Run) -> bool:
+        """Whether the last so many rounds brought next to nothing; asked once after every round."""
+        gap = run.cost - run.lower
+        if not np.isfinite(run.cost) or gap < self.mark - _MOVE * abs(run.cost):
+            self.mark, self.stale = gap, 0
+        else:
+            self.stale += 1
+        return self.rounds is not None and self.stale >= self.rounds
+
+
+def _settle(
+    run: _Run, iterations: int | None, patience: _Patience, progress: Callable[..., Any] | None
+) -> None:
     net = run.reduce(run.origin)
     if net.n == 0:
         run.offer(run.expand(np.zeros(0, dtype=np.int64)))
@@ -210,7 +232,9 @@ def _settle(run: _Run, iterations: int | None, progress: Callable[..., Any] | No
     lap = 0.0
     with ThreadPoolExecutor(1) as pool:
         while not run.closed() and not run.late(run.margin + 1.3 * lap):
-            if iterations is not None and run.iteration >= iterations:
+            if (iterations is not None and run.iteration >= iterations) or (
+                run.iteration and patience.lost(run)
+            ):
                 break
             clock = time.perf_counter()
             run.iteration += 1
@@ -283,6 +307,7 @@ def solve(
     start: Sequence[int] | None = None,
     gap: float = 0.0,
     cutoff: float = np.inf,
+    patience: int | None = None,
     progress: Callable[..., Any] | None = None,
 ) -> Solution:
     """Minimise ``problem``.
@@ -295,6 +320,7 @@ def solve(
         start: an assignment the result is never worse than, if feasible.
         gap: stop when ``(cost - lower_bound) / |cost|`` is proven to be at most this.
         cutoff: stop when nothing of a lower cost is proven to exist.
+        patience: stop when, with an incumbent, this many rounds on end brought next to nothing.
         progress: called as ``progress(seconds=, cost=, lower_bound=, iteration=)`` after each round.
 
     Raises:
@@ -311,7 +337,7 @@ def solve(
             raise ValueError("start must give a strategy of each node")
         run.offer(x)
     try:
-        _settle(run, iterations, progress)
+        _settle(run, iterations, _Patience(patience), progress)
     except Infeasible as error:
         if run.best is None:
             raise Infeasible(_cause(problem)) from error

@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rhino.planner.solver import Infeasible, Problem, Solution, evaluate, solve
+from rhino.planner.solver import Infeasible, NothingBelow, Problem, Solution, evaluate, solve
+from rhino.planner.solver.apart import minimise_apart
 from rhino.planner.solver.core import Core
 from rhino.planner.solver.network import flatten
 from rhino.planner.solver.reduce import reduce_network
+from rhino.planner.solver.toulbar import minimise
 
 
 def random_problem(seed: int, *, memory: bool = False, n: int = 7, floats: bool = False) -> Problem:
@@ -232,3 +234,29 @@ def test_nothing_reaches_standard_output(capfd: pytest.CaptureFixture[str]) -> N
     solve(chain(8, 40, 5, cross=40), iterations=2)
     out, err = capfd.readouterr()
     assert (out, err) == ("", "")
+
+
+def test_a_cutoff_ends_the_search_where_nothing_is_below_it() -> None:
+    problem = chain(7, 120, 5, cross=150)
+    known = solve(problem, timeout=None, iterations=4)
+    with pytest.raises(NothingBelow):
+        solve(problem, timeout=None, iterations=4, cutoff=0.8 * known.lower_bound)
+    found = solve(problem, timeout=None, iterations=4, cutoff=known.cost)
+    check(problem, found)
+    assert found.lower_bound < known.cost
+
+
+def test_patience_ends_a_search_that_brings_nothing() -> None:
+    problem = chain(7, 120, 5, cross=150)
+    hasty = solve(problem, timeout=None, iterations=30, patience=2)
+    assert hasty.iterations < 30
+    check(problem, hasty)
+
+
+def test_a_process_apart_finds_the_same_and_may_fail() -> None:
+    net = flatten(chain(3, 12, 4, cross=10))
+    arrays = (net.uoff, net.unary, net.eu, net.ev, net.eoff, net.table)
+    here, there = minimise(*arrays), minimise_apart(*arrays, time_limit=30.0)
+    assert there.proven and there.lower_bound == here.lower_bound
+    lost = minimise_apart(*arrays, time_limit=30.0, backtracks="no number")
+    assert lost.assignment is None and not lost.proven and lost.lower_bound == -np.inf
