@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from op_cases import ELEMENTS, combiner, region
+from hlo_op_cases import ELEMENTS, combiner, region
 from op_draw import COMPLEX, SIGNED, Draw, array, pairs, tensor
 
 #: Result element types that a product may have besides its own.

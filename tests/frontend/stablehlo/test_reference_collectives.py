@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
 
+from hlo_reference import run_reference
 from op_draw import Draw, tensor
-from reference import run_reference
 
 from rhino.frontend.stablehlo import read_stablehlo
 from rhino.ir.evaluate import run_module

@@ -14,8 +14,8 @@ pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
 import op_cases
 import product_cases
 from elementwise_cases import Case, cases, program
+from hlo_reference import pretty, run_reference
 from op_draw import Draw
-from reference import pretty, run_reference
 
 from rhino.frontend.stablehlo import read_stablehlo
 from rhino.frontend.stablehlo.checks import steps
