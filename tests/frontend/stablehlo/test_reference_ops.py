@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
 
-import op_cases
+import hlo_op_cases
 import product_cases
 from elementwise_cases import Case, cases, program
 from hlo_reference import pretty, run_reference
@@ -22,7 +22,7 @@ from rhino.frontend.stablehlo.checks import steps
 from rhino.ir import types
 from rhino.ir.evaluate import run_module
 
-STRUCTURE = op_cases.CASES | product_cases.CASES
+STRUCTURE = hlo_op_cases.CASES | product_cases.CASES
 ELEMENTWISE = list(cases())
 
 #: Units in the last place by which elementwise results may differ; of complex numbers, whose parts cancel in the
