@@ -10,7 +10,6 @@ from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import Func
 from xdsl.ir import Dialect
 
-from rhino.ir.collector import collector_paused
 from rhino.ir.errors import ProgramError, UsageError
 from rhino.ir.text import parse_text, print_module
 from rhino.ir.verify import verify_module
@@ -45,7 +44,6 @@ def _kernel() -> Dialect:
     return Kernel
 
 
-@collector_paused()
 def parse_module(text: str, name: str = "<text>", *, verify: bool = True) -> ModuleOp:
     """Read a module. Raises ProgramError with ``file:line:column`` when it does not parse or verify."""
     module = parse_text(context(), text, name)

@@ -17,12 +17,9 @@ from __future__ import annotations
 
 import bisect
 import difflib
-import gc
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
@@ -51,6 +48,7 @@ from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from rhino.ir import dense, types
+from rhino.ir.collector import collector_paused
 from rhino.ir.errors import ProgramError, RhinoError
 
 _TENSOR = re.compile(r"tensor<(?:\d+x)*(?:\w+|complex<\w+>)>")
@@ -348,7 +346,7 @@ def parse_text(ctx: Context, text: str, name: str = "<text>") -> ModuleOp:
     except ParseError as error:
         raise _located(text, name, error.msg, error.span.start) from error
     try:
-        with _paused_gc():
+        with collector_paused():
             return parser.parse_module()
     except ParseError as error:
         message = error.msg.replace("Could not parse entire input!", "expected an op")
@@ -375,18 +373,6 @@ def _located(text: str, name: str, message: str, at: int, remedy: str | None = N
     pointer = "".join(c if c == "\t" else " " for c in shown[: column - cut]) + "^"
     message = f"{message.rstrip()}\n    {shown}\n    {pointer}"
     return ProgramError(message, where=f"{name}:{line}:{column + 1}", remedy=remedy)
-
-
-@contextmanager
-def _paused_gc() -> Iterator[None]:
-    """The cyclic collector finds nothing to free while a module is built, and takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class RhinoPrinter(Printer):
