@@ -48,7 +48,11 @@ def parse_module(text: str, name: str = "<text>", *, verify: bool = True) -> Mod
     """Read a module. Raises ProgramError with ``file:line:column`` when it does not parse or verify."""
     module = parse_text(context(), text, name)
     if verify:
-        verify_module(module)
+        try:
+            verify_module(module)
+        except ProgramError as error:  # of an op whose place the text says is unknown
+            error.where = error.where or name
+            raise
     return module
 
 

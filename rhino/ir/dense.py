@@ -36,7 +36,9 @@ def dense(value: np.ndarray | Scalar, type: types.Type) -> DenseIntOrFPElementsA
     array = _fit(given, dtype, type)
     if math.prod(shape) == 0:
         return _attribute(type, b"")
-    if array.size > 1:
+    if array.size > 1 and not any(array.strides):  # one element, however many there are
+        array = array[(0,) * array.ndim].reshape(1)
+    elif array.size > 1:
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, dtype.itemsize)
         if (raw == raw[0]).all():
             array = array.reshape(-1)[:1]

@@ -6,7 +6,9 @@ What xDSL 0.75 gets wrong, and this file puts right:
 * literals that overflow their type, and i1 literals as packed bits, are read or refused, never misread;
 * splats stay one element, whatever the tensor's size;
 * locations: aliases defined after use, column ranges, metadata of fused ones; every op gets a location;
-* an unclosed string is an error, not an endless search;
+* an unclosed string is an error, not an endless search; escaped UTF-8 is read as the text that it is;
+* a property among the attributes of an op that writes it in its own place is an error, not passed over;
+* integers wider than MLIR has them are refused before anything computes their range;
 * a use that is never defined and an unknown op are reported where they stand;
 * the same type text is parsed once.
 
@@ -19,6 +21,7 @@ import bisect
 import difflib
 import math
 import re
+import struct
 from collections import defaultdict
 from io import StringIO
 from typing import Any
@@ -41,21 +44,26 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
 )
 from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue, TypeAttribute
+from xdsl.irdl import IRDLOperation
 from xdsl.parser import AttrParser, Parser, ParserState, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
-from xdsl.utils.lexer import Input, Span
-from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
+from xdsl.utils.lexer import Input, Span, Token
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from rhino.ir import dense, types
 from rhino.ir.collector import collector_paused
 from rhino.ir.errors import ProgramError, RhinoError
 
 _TENSOR = re.compile(r"tensor<(?:\d+x)*(?:\w+|complex<\w+>)>")
+_INTEGER = re.compile(r"(?:si|ui|i)(\d+)")
 _LOCATION_ALIAS = re.compile(r"^[ \t]*(#[A-Za-z_]\w*)\s*=\s*loc(?=\()", re.MULTILINE)
 
 #: One element of a dense literal: its text (of a complex number: its parts), whether a minus stood before it, where.
 Element = tuple[Any, bool, Span]
+
+#: MLIR's limit of the width of integers.
+_MOST_BITS = (1 << 24) - 1
 
 #: Longest piece of a line that an error shows.
 _SHOWN = 160
@@ -71,13 +79,27 @@ _FOREIGN_ERRORS = (
     RecursionError,
     NotImplementedError,
     AttributeError,
+    struct.error,
 )
 
 
 class RhinoLexer(MLIRLexer):
-    """Reads an unclosed string in linear time; xDSL's pattern backtracks exponentially on one."""
+    """Reads an unclosed string in linear time; xDSL's pattern backtracks exponentially on one.
+
+    The printer escapes what is not ASCII, but xDSL reads escapes of such bytes as raw bytes, which no op takes.
+    """
 
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+    def _lex_string_literal(self, start_pos: int) -> MLIRToken:
+        token = super()._lex_string_literal(start_pos)
+        if token.kind == MLIRTokenKind.BYTES_LIT:
+            try:
+                StringLiteral.from_span(token.span).bytes_contents.decode()
+            except UnicodeDecodeError:
+                return token
+            return Token(MLIRTokenKind.STRING_LIT, token.span)
+        return token
 
 
 class RhinoParser(Parser):
@@ -123,7 +145,18 @@ class RhinoParser(Parser):
         if isinstance(op.location, UnknownLoc) and self._location_end != self.pos:
             line, column = self.position(start)
             op.location = FileLineColLoc(self._file, IntAttr(line), IntAttr(column))
+        if op.attributes:
+            self._check_attributes(op, start)
         return op
+
+    def _check_attributes(self, op: Operation, start: int) -> None:
+        """Properties that an op writes in a place of their own may not be among its attributes."""
+        if isinstance(op, IRDLOperation):
+            for name in op.attributes.keys() & op.get_irdl_definition().properties.keys():
+                at = self._text.find(name, start, self.pos)
+                self.raise_error(
+                    f"'{name}' of {op.name} is not written among the attributes", at, at + len(name)
+                )
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         op = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)
@@ -146,6 +179,10 @@ class RhinoParser(Parser):
     def _parse_optional_builtin_type(self) -> TypeAttribute | None:
         token = self._current_token
         if token.kind != MLIRTokenKind.BARE_IDENT or token.text != "tensor":
+            if (integer := _INTEGER.fullmatch(token.text)) and (
+                len(integer[1]) > len(str(_MOST_BITS)) or int(integer[1]) > _MOST_BITS
+            ):
+                self.raise_error(f"integers have at most {_MOST_BITS} bits")
             return super()._parse_optional_builtin_type()
         match = _TENSOR.match(self._text, token.span.start)
         if match is None:

@@ -29,7 +29,19 @@ def verify_module(module: ModuleOp) -> None:
         try:
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
-            raise op_error(op, str(error).removeprefix("Operation does not verify: ")) from error
+            message = str(error).removeprefix("Operation does not verify: ")
+            raise op_error(_redefinition(op) or op, message) from error
+
+
+def _redefinition(op: Operation) -> Operation | None:
+    """The second op of one name in a module, which has a place where the module may have none."""
+    names = set()
+    for nested in op.body.block.ops if isinstance(op, ModuleOp) and len(op.body.blocks) == 1 else ():
+        name = nested.get_attr_or_prop("sym_name")
+        if name is not None and name in names:
+            return nested
+        names.add(name)
+    return None
 
 
 def check_dominance(op: Operation) -> None:

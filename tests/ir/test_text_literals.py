@@ -154,6 +154,56 @@ def test_printing_is_a_fixed_point_in_all_forms():
             assert module.is_structurally_equivalent(again)
 
 
+def test_strings_beyond_ascii_read_back():
+    text = PROGRAM.replace("model.py", "mod\u00e8le \U0001f98f.py").replace('"norm"', '"n\u00f6rm \\22"')
+    module = parse_module(text)
+    for generic in (False, True):
+        printed = print_module(module, True, generic=generic)
+        again = parse_module(printed)
+        assert print_module(again, True, generic=generic) == printed
+        assert module.is_structurally_equivalent(again)
+
+
+@pytest.mark.parametrize(
+    "op, why, column",
+    [
+        (
+            '%0 = dist.all_gather %x dim 0 over ["c"] {period = 8 : i64} : tensor<1xf32> -> tensor<2xf32>',
+            "'period' of dist.all_gather is not written among the attributes",
+            45,
+        ),
+        ("%0 = hlo.constant dense<1> : tensor<i99999999999>", "at most 16777215 bits", 39),
+        (
+            "%0 = hlo.broadcast_in_dim %x dims [18446744073709551616] : tensor<1xf32> -> tensor<1x1xf32>",
+            "range",
+            60,
+        ),
+    ],
+)
+def test_what_no_op_can_hold_is_refused_where_it_stands(op, why, column):
+    text = f'dist.mesh @mesh = <["c"=2]>\nfunc.func @main(%x: tensor<1xf32>) {{\n  {op}\n  func.return\n}}'
+    with pytest.raises(ProgramError, match=why) as caught:
+        parse_module(text)
+    assert caught.value.where == f"<text>:3:{column}"
+
+
+def test_a_second_function_of_the_same_name_is_shown():
+    with pytest.raises(ProgramError, match='Redefinition of symbol "main"') as caught:
+        parse_module("func.func @main() {\n  func.return\n}\nfunc.func @main() {\n  func.return\n}")
+    assert caught.value.where == "<text>:4:1"
+
+
+def test_an_op_of_an_unknown_place_is_in_its_text():
+    with pytest.raises(ProgramError, match=r"hlo\.add") as caught:
+        parse_module(
+            "func.func @main(%x: tensor<1xf32>) -> tensor<1xf64> {\n"
+            '  %0 = "hlo.add"(%x, %x) : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf64> loc(unknown)\n'
+            "  func.return %0 : tensor<1xf64>\n}",
+            "file.mlir",
+        )
+    assert caught.value.where == "file.mlir"
+
+
 _PIECES = [
     "%",
     "{",

@@ -58,7 +58,9 @@ def read_stablehlo(
     """
     modules = parse(text, name)
     if len(modules) != 1:
-        raise UsageError(f"{name} holds {len(modules)} modules", remedy="split it, one module a text")
+        raise UsageError(
+            f"{len(modules)} modules in one text", where=name, remedy="split it, one module a text"
+        )
     return _convert(modules[0], text, name, function, parameters)
 
 

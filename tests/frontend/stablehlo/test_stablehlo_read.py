@@ -343,6 +343,21 @@ def test_errors_say_where(op: str, error: type[RhinoError], message: str, where:
     assert (caught.value.where or "").startswith(where), caught.value.where
 
 
+def test_constants_of_one_element_take_no_room() -> None:
+    text = """func.func @main() -> tensor<f32> {
+  %0 = stablehlo.constant dense<1.0> : tensor<1000000x1000000xf32>
+  %1 = stablehlo.constant dense<2.0> : tensor<f32>
+  return %1 : tensor<f32>
+}"""
+    assert "dense<1.0> : tensor<1000000x1000000xf32>" in print_module(read_stablehlo(text))
+
+
+def test_two_modules_are_an_error_of_the_text() -> None:
+    with pytest.raises(UsageError, match="2 modules") as caught:
+        read_stablehlo("module {\n}\nmodule {\n}", "two.mlir")
+    assert caught.value.where == "two.mlir"
+
+
 def test_no_text_breaks_the_reader() -> None:
     """Cut and damaged programs give errors of ours and nothing else."""
     random = np.random.default_rng(0)
