@@ -129,6 +129,8 @@ def minimise(
             wcsp.postKnapsackConstraint([int(place[i]) for i in nodes], " ".join(words), kp=True)
         limit = 0 if time_limit is None else max(1, int(time_limit))
         found = cfn.Solve(timeLimit=limit)
+        # The library leaves its timer running: it would go off in the middle of whatever comes next.
+        cfn.CFN.timerStop()
         # an interrupted search leaves its bound in getDDualBound; a finished one proves its incumbent
         stopped = bool(tb2.option.limited) if hasattr(tb2.option, "limited") else False
         dual = float(cfn.GetDDualBound())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -251,6 +252,13 @@ def test_patience_ends_a_search_that_brings_nothing() -> None:
     hasty = solve(problem, timeout=None, iterations=30, patience=2)
     assert hasty.iterations < 30
     check(problem, hasty)
+
+
+def test_a_limit_on_time_ends_with_its_search() -> None:
+    uoff, eoff = np.arange(3) * 2, np.arange(2) * 4
+    unary, table = np.arange(4.0), np.array([3.0, 0.0, 1.0, 2.0])
+    minimise(uoff, unary, np.array([0]), np.array([1]), eoff, table, time_limit=5)
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_a_process_apart_finds_the_same_and_may_fail() -> None:
