@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from xdsl.dialects.builtin import FunctionType, ModuleOp, NameLoc, NoneAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
@@ -251,9 +251,13 @@ def _results(main: _Main, exported: Exported, output: fx.Node, seeds: list[SSAVa
         elif spec.kind == OutputKind.TOKEN:
             continue
         else:
+            is_input = spec.kind == OutputKind.USER_INPUT_MUTATION
+            name = _input_names(exported).get(spec.target or "", _name(spec.target))
             raise UnsupportedError(
-                f"the forward pass writes to '{_name(spec.target)}' in place ({spec.kind.name.lower()})",
-                remedy="only buffers may be updated in the forward pass",
+                f"the forward pass writes to '{name}' in place ({spec.kind.name.lower()})",
+                remedy="write to a copy of the batch's tensor (clone)"
+                if is_input
+                else "only buffers may be updated in the forward pass",
             )
     results = loss + buffers
     for seed in seeds:
@@ -262,6 +266,17 @@ def _results(main: _Main, exported: Exported, output: fx.Node, seeds: list[SSAVa
             new = main.b.add(seed, main.b.full_like(seed, 1))
         results.append((new, replace(main.slots[index], alias=index)))
     return results
+
+
+def _input_names(exported: Exported) -> dict[str, str]:
+    """What the batch calls its tensors, by the names that torch gave them."""
+    specs = exported.program.graph_signature.input_specs
+    tensors = (
+        spec.arg.name
+        for spec in specs
+        if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+    )
+    return dict(zip(tensors, exported.inputs, strict=True))
 
 
 def _module(main: _Main, results: Results) -> ModuleOp:

@@ -23,6 +23,7 @@ from torch.export.exported_program import default_decompositions
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.overrides import TorchFunctionMode
 
+from rhino.frontend.aliases import require_separate
 from rhino.frontend.program import USER_CODE_ERRORS, Batch, Loss, Program, named_inputs, user_error
 from rhino.frontend.source import Origins, origins
 from rhino.ir.errors import ProgramError, UnsupportedError, UsageError
@@ -66,7 +67,8 @@ def export(program: Program, keep: Collection[str]) -> Exported:
         keep: names of ATen ops (``aten.softmax.int``) that have a handler and so are not decomposed.
 
     Raises:
-        UnsupportedError: for data-dependent shapes or control flow, and ops that torch cannot trace.
+        UnsupportedError: for data-dependent shapes or control flow, ops that torch cannot trace, and parameters or
+            buffers that share memory with something that training changes.
         ProgramError: when the user's own code fails.
     """
     model = program.model
@@ -78,12 +80,18 @@ def export(program: Program, keep: Collection[str]) -> Exported:
     names = _names_by_tensor(model)
     tied = {first: tuple(rest) for first, *rest in names.values() if rest}
     frozen = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
+    first = {name: same[0] for same in names.values() for name in same}
+    state = {name: tensor for name, tensor in _named_state(model) if name == first[name]}
+    trained = {name for name, _ in model.named_parameters()} - frozen
+    require_separate(state, trained)
     with _fake_state(model, mode), _quiet(), _translated_errors():
         batch = _fake_batch(program.batch, mode)
         with _OwnParameters():
             traced = torch.export.export(_Step(model, program.loss), (batch,), strict=False)
         _mark_stopped_gradients(traced.graph_module)
-        lowered = traced.run_decompositions(_decompositions(keep))
+        lowered = _lowered(traced, keep, [n for n in names.values() if len(n) > 1 and n[0] not in trained])
+    mutated = lowered.graph_signature.buffers_to_mutate.values()
+    require_separate(state, trained | {first[target.removeprefix(f"{MODEL}.")] for target in mutated})
     return Exported(lowered, tuple(name for name, _ in inputs), tied, frozen, origins(MODEL, program.loss))
 
 
@@ -103,13 +111,15 @@ class _Step(nn.Module):
 def _names_by_tensor(model: nn.Module) -> dict[int, list[str]]:
     """All names of every parameter and buffer, keyed by the tensor's identity."""
     names: dict[int, list[str]] = {}
-    for entries in (
-        model.named_parameters(remove_duplicate=False),
-        model.named_buffers(remove_duplicate=False),
-    ):
-        for name, tensor in entries:
-            names.setdefault(id(tensor), []).append(name)
+    for name, tensor in _named_state(model):
+        names.setdefault(id(tensor), []).append(name)
     return names
+
+
+def _named_state(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, then buffers, under all their names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
 
 
 @contextmanager
@@ -153,6 +163,23 @@ def _fake_batch(value: Batch, mode: FakeTensorMode) -> Batch:
         items = [_fake_batch(v, mode) for v in value]
         return items if isinstance(value, list) else tuple(items)
     return value
+
+
+def _lowered(
+    traced: ExportedProgram, keep: Collection[str], tied: Sequence[Sequence[str]]
+) -> ExportedProgram:
+    """The program in core ATen. `tied` holds the names of each buffer that has several."""
+    try:
+        return traced.run_decompositions(_decompositions(keep))
+    except AssertionError as error:
+        # torch's functionalisation fails in an assertion of its own where a buffer with two names is written to.
+        if not tied:
+            raise
+        raise UnsupportedError(
+            "torch cannot trace the program; it may write in place to a buffer with several names, as "
+            + ", ".join(" = ".join(f"'{n}'" for n in names) for names in tied),
+            remedy="register the buffer once, and reach it through that module everywhere",
+        ) from error
 
 
 def _decompositions(keep: Collection[str]) -> dict[Any, Callable[..., Any]]:
