@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from rhino.planner.explain import Entry, OpReport, Report, WhatIf
+    from rhino.planner.explain import Entry, MicroReport, OpReport, Report, WhatIf
 
 #: Ops whose alternatives are shown when a pattern matches more.
 _OPS = 6
@@ -74,6 +74,7 @@ def facts(
         "cost": dict(describe(report.cost)),
         "dominant": report.dominant,
         "seconds_by_kind": report.kinds,
+        "micro_batches": None if report.micro is None else asdict(report.micro),
         "ops": [asdict(e) for e in report.ops],
         "collectives": [asdict(e) for e in report.collectives],
         "memory": [asdict(e) for e in report.memory],
@@ -101,6 +102,8 @@ def show(report: Report, ops: Sequence[OpReport], changes: Sequence[WhatIf], top
         f"communication {seconds(cost.comm_s)}), peak memory {size(cost.peak_memory_bytes)} per device"
     )
     console.print(report.dominant)
+    if report.micro is not None:
+        console.print(micro_batches(report.micro, cost.peak_memory_bytes), highlight=False)
     if not ops:
         console.print(_entries("Ops", report.ops, seconds, top))
         console.print(_entries("Collectives", report.collectives, seconds, top))
@@ -118,6 +121,16 @@ def show(report: Report, ops: Sequence[OpReport], changes: Sequence[WhatIf], top
             f"{change.change}: step {seconds(then)}, {now / then if then else 1:.2f}x as fast; "
             f"peak memory {size(change.cost.peak_memory_bytes)}"
         )
+
+
+def micro_batches(found: MicroReport, peak: float) -> str:
+    """How many there are, and what they buy."""
+    saved = found.whole_peak - peak
+    buys = f"{size(saved)} less than" if saved > 0 else "no less than"
+    return (
+        f"{found.count} micro-batches: {size(peak)} per device are {buys} about {size(found.whole_peak)} for the batch "
+        f"as one; at the peak one micro-batch holds {size(found.held)}, gradients being added up {size(found.sums)}"
+    )
 
 
 def _entries(title: str, entries: Sequence[Entry], unit: Any, top: int) -> Table:

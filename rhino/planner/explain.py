@@ -30,10 +30,11 @@ from rhino.planner.cluster import Cluster
 from rhino.planner.communication import Communication
 from rhino.planner.cost import shards_of
 from rhino.planner.evaluate import work_of
+from rhino.planner.explain_micro import MicroReport, micro_report, values_of_micro_batches
 from rhino.planner.graph import Graph, read
 from rhino.planner.network import Decision
 from rhino.planner.pins import label
-from rhino.planner.plan import CLUSTER, LIMIT, constraints, plan
+from rhino.planner.plan import CLUSTER, LIMIT, constraints, micro_batches, plan
 from rhino.planner.schedule import cost_of, result_layouts, schedule, source_layout, wants
 from rhino.planner.space import Workshop
 from rhino.planner.tally import PlanCost, lifetimes, tally
@@ -71,6 +72,8 @@ class Report:
     memory: list[Entry]
     kinds: dict[str, float]
     """Seconds per kind of op or collective."""
+    micro: MicroReport | None = None
+    """What micro-batches buy; None where the batch is run as one."""
 
     @property
     def dominant(self) -> str:
@@ -137,6 +140,9 @@ def explain(module: ModuleOp) -> Report:
     moves: dict[tuple[str, str | None], list[float]] = defaultdict(list)
     kinds: dict[str, float] = defaultdict(float)
     makers: dict[int, tuple[str, str | None]] = {}
+    growing_ops, adding_ops = values_of_micro_batches(module)
+    growing: set[int] = set()
+    adding: set[int] = set()
     for item in work.items:
         sources = [s for s in _flat(item.source) if isinstance(s, Operation)]
         if item.communication:
@@ -152,15 +158,24 @@ def explain(module: ModuleOp) -> Report:
             ops[key].append(item.time)
         for buffer, _ in item.writes:
             makers[buffer] = key
+            if sources[0] in growing_ops:
+                growing.add(buffer)
+            elif sources[0] in adding_ops:
+                adding.add(buffer)
     total = cost.step_time_s or 1.0
     slots = signature.arguments(signature.main_of(module))
     for (buffer, _, _), slot in zip(work.arguments, slots, strict=True):
         makers[buffer] = f"{slot.role} {slot.name}", None
     held: dict[tuple[str, str | None], list[float]] = defaultdict(list)
-    for buffer, size in _at_peak(lifetimes(work.items, work.arguments, work.results)):
+    lives = lifetimes(work.items, work.arguments, work.results)
+    for buffer, size in _at_peak(lives):
         held[makers[buffer]].append(size)
     peak = cost.peak_memory_bytes or 1
-    return Report(cost, _entries(ops, total), _entries(moves, total), _entries(held, peak), dict(kinds))
+    count = micro_batches(module)
+    micro = micro_report(count, lives, growing, adding) if count > 1 else None
+    return Report(
+        cost, _entries(ops, total), _entries(moves, total), _entries(held, peak), dict(kinds), micro
+    )
 
 
 def alternatives(module: ModuleOp, pattern: str) -> list[OpReport]:
