@@ -322,10 +322,12 @@ class Sizes:
             return False
         unit, tight = self._unit(root)
         before = self._small[root]
+        want = -(-before // unit) * unit
+        if want > self._true[root]:
+            raise _Stuck({root})
         if not tight:
-            self._small[root] = -(-before // unit) * unit
-            return self._small[root] != before
-        want = math.lcm(unit, -(-before // unit) * unit)
+            self._small[root] = want
+            return want != before
         for stack in tight:
             have = self._product(stack)
             if have != want and not self._enlarge(stack, want, have):
