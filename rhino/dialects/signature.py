@@ -18,6 +18,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute
 
 from rhino.ir.errors import ProgramError
+from rhino.ir.verify import op_error
 
 ROLES = ("parameter", "buffer", "input", "state", "loss", "output", "gradient")
 
@@ -84,8 +85,16 @@ def arguments(func: FuncOp) -> list[Slot]:
 
 
 def results(func: FuncOp) -> list[Slot]:
-    """One slot for every result."""
-    return _read(func.res_attrs, len(func.function_type.outputs))
+    """One slot for every result. Raises ProgramError if one replaces an argument that there is not."""
+    slots = _read(func.res_attrs, len(func.function_type.outputs))
+    count = len(func.function_type.inputs)
+    for i, slot in enumerate(slots):
+        if slot.alias is not None and not 0 <= slot.alias < count:
+            message = (
+                f"result {i} of @{func.sym_name.data} replaces argument {slot.alias}, but there are {count}"
+            )
+            raise op_error(func, message)
+    return slots
 
 
 def set_arguments(func: FuncOp, slots: Sequence[Slot]) -> None:

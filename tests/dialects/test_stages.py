@@ -2,6 +2,7 @@
 
 import pytest
 
+from rhino.dialects import signature
 from rhino.dialects.text import parse_module
 from rhino.dialects.verify import stage_of, verify
 from rhino.ir.errors import ProgramError, RhinoError
@@ -65,6 +66,16 @@ def test_what_is_missing_or_clashes(old, new, why):
     with pytest.raises(RhinoError) as caught:
         verify(parse_module(text.replace(old, new)))
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_result_replaces_an_argument_that_there_is(number):
+    module = parse_module(
+        "func.func @main(%x: tensor<2xf32>) -> (tensor<2xf32> {rhino.alias = 0 : i64}) {\n"
+        "  func.return %x : tensor<2xf32>\n}".replace("= 0", f"= {number}")
+    )
+    with pytest.raises(RhinoError, match=f"result 0 of @main replaces argument {number}, but there are 1"):
+        signature.results(signature.main_of(module))
 
 
 def test_the_global_stage_has_no_layouts():
