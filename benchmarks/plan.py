@@ -75,8 +75,8 @@ def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clo
     from rhino.dialects import signature
     from rhino.passes.fuse_collectives import fuse_collectives
     from rhino.passes.spmd import spmd
+    from rhino.planner import outer as _outer  # noqa: F401  imported by `plan` when it is called
     from rhino.planner import plan
-    from rhino.planner import search as _search  # noqa: F401  imported by `plan` when it is called
     from rhino.planner.cluster import Cluster
     from rhino.planner.effort import Effort
     from rhino.planner.micro import parse_count

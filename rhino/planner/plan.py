@@ -284,9 +284,11 @@ def _plan_as_it_is(
         count: micro-batches that it was split into.
         name: hash of the program that users know.
     """
+    from rhino.planner.found import Found, does_not_fit
     from rhino.planner.graph import read
     from rhino.planner.materialize import materialize
-    from rhino.planner.search import Found, Search, does_not_fit
+    from rhino.planner.outer import run
+    from rhino.planner.search import Search
     from rhino.planner.whole import undivided
 
     cluster, template, limit = task.cluster, task.template, task.limit
@@ -309,7 +311,7 @@ def _plan_as_it_is(
             raise search.too_large(best)
         times[template] = best.cost.step_time_s
     else:
-        outcome = search.run(mesh)
+        outcome = run(search, mesh)
         best, bound = outcome.best, outcome.lower_bound
         for each, found in outcome.templates.items():
             if isinstance(found, Found) and found.cost.peak_memory_bytes <= limit:

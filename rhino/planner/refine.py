@@ -18,7 +18,8 @@ from rhino.planner.network import Decision
 from rhino.planner.space import Restriction
 
 if TYPE_CHECKING:
-    from rhino.planner.search import Found, Search
+    from rhino.planner.found import Found
+    from rhino.planner.search import Search
 
 #: Rounds over all axes.
 ROUNDS = 3

@@ -16,9 +16,11 @@ from rhino.ir.mesh import Mesh
 from rhino.ir.optimizers import AdamW
 from rhino.planner.candidates import COMPUTE, Cut
 from rhino.planner.cluster import Cluster
+from rhino.planner.found import Found
 from rhino.planner.graph import read
+from rhino.planner.outer import run
 from rhino.planner.pins import PARADIGMS, Ban, Constraints, Pin, is_blocks
-from rhino.planner.search import Found, Search
+from rhino.planner.search import Search
 from rhino.planner.templates import batch_inputs, reach
 
 GRAPH = read(mlp(64, [64, 256, 64], AdamW()))
@@ -53,7 +55,7 @@ def test_bans_that_cannot_be_read(text: str) -> None:
 @pytest.mark.parametrize("mesh", ["x=4", "x=2,y=2", None])
 def test_a_pinned_parameter_has_its_layout(mesh: str | None) -> None:
     pins = ['layer0.*ght=[{}, {"x"}]', "layer1.weight=replicated"]
-    best = search(pins).run(Mesh.parse(mesh) if mesh else None).best
+    best = run(search(pins), Mesh.parse(mesh) if mesh else None).best
     assert layout(best, "layer0.weight") == '[{}, {"x"}]'
     assert layout(best, "layer1.weight") == "[{}, {}]"
 
@@ -62,12 +64,12 @@ def test_three_axes_obey_too() -> None:
     many = Search(
         GRAPH, Cluster.parse("8"), 1e12, lambda m: None, Constraints.parse(['layer0.weight=[{"b"}, {}]'], [])
     )
-    best = many.run(Mesh.parse("a=2,b=2,c=2")).best
+    best = run(many, Mesh.parse("a=2,b=2,c=2")).best
     assert layout(best, "layer0.weight") == '[{"b"}, {}]'
 
 
 def test_a_pinned_op_makes_its_layout() -> None:
-    found = search(['dot_general=[{}, {"x"}]']).run(Mesh.parse("x=4")).best
+    found = run(search(['dot_general=[{}, {"x"}]']), Mesh.parse("x=4")).best
     for node, candidate in zip(GRAPH.nodes, found.schedule.decision.nodes, strict=True):
         if node.kind.name == "hlo.dot_general":
             shape = GRAPH.values[node.results[0]].shape
@@ -76,8 +78,8 @@ def test_a_pinned_op_makes_its_layout() -> None:
 
 
 def test_a_forbidden_axis_is_not_used() -> None:
-    free = search().run(Mesh.parse("x=2,y=2")).best
-    found = search(forbid=["*:y"]).run(Mesh.parse("x=2,y=2")).best
+    free = run(search(), Mesh.parse("x=2,y=2")).best
+    found = run(search(forbid=["*:y"]), Mesh.parse("x=2,y=2")).best
     assert found.cost.step_time_s >= free.cost.step_time_s
     decision = found.schedule.decision
     atoms = set(found.mesh.atoms_of(found.mesh.axis("y")))
@@ -88,7 +90,7 @@ def test_a_forbidden_axis_is_not_used() -> None:
 @pytest.mark.parametrize("paradigm", PARADIGMS)
 def test_a_forbidden_paradigm_is_not_used(paradigm: str) -> None:
     """The batch of this program may be split, and its weights; not both are forbidden at once."""
-    best = search(forbid=[paradigm]).run(Mesh.parse("x=4")).best
+    best = run(search(forbid=[paradigm]), Mesh.parse("x=4")).best
     decision = best.schedule.decision
     if paradigm == "sharded-states":
         assert all(
@@ -144,23 +146,23 @@ def test_contradictions_name_what_clashes(
     pins: list[str], forbid: list[str], mesh: str | None, parts: list[str]
 ) -> None:
     with pytest.raises(PlanError) as error:
-        search(pins, forbid).run(Mesh.parse(mesh) if mesh else None)
+        run(search(pins, forbid), Mesh.parse(mesh) if mesh else None)
     text = str(error.value.message)
     assert all(part in text for part in parts), text
     assert "layer1" not in text or "layer1" in "".join(parts), "innocent ones are not named"
 
 
 def test_a_limit_that_pins_cannot_meet_names_them() -> None:
-    free = search(objective="memory").run(Mesh.parse("x=4")).best
+    free = run(search(objective="memory"), Mesh.parse("x=4")).best
     limit = 1.2 * free.cost.peak_memory_bytes
     pins = ["layer*.weight*=replicated", "x=[{}, {}]"]
     with pytest.raises(PlanError, match=r"the smallest needs .* because of pin 'layer") as error:
-        search(pins, limit=limit).run(Mesh.parse("x=4"))
+        run(search(pins, limit=limit), Mesh.parse("x=4"))
     assert "would go" in str(error.value.remedy)
 
 
 def test_the_objective_memory_needs_less_and_takes_longer() -> None:
-    quick = search().run(Mesh.parse("x=4")).best
-    small = search(objective="memory").run(Mesh.parse("x=4")).best
+    quick = run(search(), Mesh.parse("x=4")).best
+    small = run(search(objective="memory"), Mesh.parse("x=4")).best
     assert small.cost.peak_memory_bytes < quick.cost.peak_memory_bytes
     assert small.cost.step_time_s >= quick.cost.step_time_s
