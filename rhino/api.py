@@ -76,6 +76,7 @@ def parallelize(
     objective: str = "time",
     pad: bool = True,
     micro_batches: int | str = "auto",
+    accumulate_in: str = "f32",
     timeout: timedelta = timedelta(minutes=5),
 ) -> Parallel:
     """Plan and build the distributed training step of a single-device model.
@@ -97,6 +98,8 @@ def parallelize(
         pad: whether extents that the mesh does not divide may be padded; nobody sees the padding.
         micro_batches: so many parts of the batch one after another, their gradients added up; ``auto`` is one, unless
             nothing fits the memory then. The loss is that of the whole batch.
+        accumulate_in: the type in which micro-batches add up gradients that are narrower than f32: ``f32``, or ``same``
+            for their own, which takes half the memory and is less exact.
 
     Raises:
         RhinoError: of the kinds that capturing and planning raise; RunError when ranks do not come together.
@@ -114,6 +117,7 @@ def parallelize(
         objective,
         pad=pad,
         micro_batches=str(micro_batches),
+        accumulate_in=accumulate_in,
     )
     if not is_rank():
         planned, local = _build(program, request)

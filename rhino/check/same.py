@@ -18,7 +18,7 @@ from rhino.dialects.dist import ReshardOp
 from rhino.dialects.hlo.composite import CompositeOp
 from rhino.ir.text import print_module
 from rhino.passes.inline_composites import inline_composites
-from rhino.passes.microbatch import microbatch
+from rhino.passes.microbatch import accumulated_in, microbatch
 from rhino.passes.pad import PadPass
 
 
@@ -74,7 +74,7 @@ def first_other(program: ModuleOp, placed: ModuleOp, padding: str, micro_batches
     ):
         program = program.clone()
         inline_composites(program)
-    microbatch(program, micro_batches)
+    microbatch(program, micro_batches, accumulate_in=accumulated_in(placed))
     if padding:
         PadPass(extents=padding).apply(Context(), program)
     numbers = Numbering()

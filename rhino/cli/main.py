@@ -69,6 +69,12 @@ MicroBatches = Annotated[
         help="So many batches one after another, adding up their gradients; auto: 1 unless nothing fits the memory."
     ),
 ]
+AccumulateIn = Annotated[
+    str,
+    typer.Option(
+        help="Type of sums over micro-batches: f32, or same for that of what is added, where it is narrower."
+    ),
+]
 MeshAxes = Annotated[int, typer.Option(help="The most axes of the meshes that are searched, 1 to 3.")]
 
 
@@ -92,6 +98,7 @@ def plan_command(
     mesh_axes: MeshAxes = 3,
     no_pad: NoPad = False,
     micro_batches: MicroBatches = "auto",
+    accumulate_in: AccumulateIn = "f32",
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not check that the plan computes what the program does.")
     ] = False,
@@ -118,6 +125,7 @@ def plan_command(
         mesh_axes,
         not no_pad,
         micro_batches,
+        accumulate_in,
     )
     plan_program(PlanOptions(program, request, output, json, not no_check))
 
@@ -133,6 +141,7 @@ def run_command(
     memory_limit: Memory = None,
     no_pad: NoPad = False,
     micro_batches: MicroBatches = "auto",
+    accumulate_in: AccumulateIn = "f32",
     reference: Annotated[
         bool, typer.Option("--reference", help="Run plain single-process PyTorch instead.")
     ] = False,
@@ -151,7 +160,16 @@ def run_command(
     from rhino.cli.planning import Request
     from rhino.cli.run import RunOptions, run
 
-    request = Request(None, nproc, mesh, plan, memory_limit, pad=not no_pad, micro_batches=micro_batches)
+    request = Request(
+        None,
+        nproc,
+        mesh,
+        plan,
+        memory_limit,
+        pad=not no_pad,
+        micro_batches=micro_batches,
+        accumulate_in=accumulate_in,
+    )
     run(RunOptions(program, request, steps, reference, kernels, dtype, json, timeout, _STARTED), context.obj)
 
 
@@ -168,6 +186,7 @@ def check_command(
     memory_limit: Memory = None,
     no_pad: NoPad = False,
     micro_batches: MicroBatches = "auto",
+    accumulate_in: AccumulateIn = "f32",
     mode: Annotated[
         str, typer.Option(help="float64 (1e-10), float32 (1e-5), or integer (bit-exact, exact ops only).")
     ] = "float64",
@@ -198,7 +217,16 @@ def check_command(
         return
     if program is None:
         raise UsageError("there is no program", remedy="give PROGRAM, or --fuzz N for random ones")
-    request = Request(cluster, nproc, mesh, plan, memory_limit, pad=not no_pad, micro_batches=micro_batches)
+    request = Request(
+        cluster,
+        nproc,
+        mesh,
+        plan,
+        memory_limit,
+        pad=not no_pad,
+        micro_batches=micro_batches,
+        accumulate_in=accumulate_in,
+    )
     if not check_program(CheckOptions(program, request, mode, json, by_pass, out_dir, shrunk)):
         raise typer.Exit(1)
 

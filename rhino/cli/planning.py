@@ -14,6 +14,7 @@ from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.text import load_module
 from rhino.ir.errors import MeshError, UsageError
 from rhino.ir.mesh import Mesh
+from rhino.passes.microbatch import WIDE, check_accumulate_in
 from rhino.planner.cluster import Cluster
 from rhino.planner.effort import Effort
 from rhino.planner.micro import AUTO, parse_count
@@ -43,6 +44,7 @@ class Request:
         level, folded, mesh_axes: how thoroughly to search; see `rhino.planner.effort`.
         pad: whether extents that the mesh does not divide may be padded; see `rhino.planner.uneven`.
         micro_batches: a number, or ``auto``; see `rhino.planner.micro`.
+        accumulate_in: the type of their sums; see `rhino.passes.microbatch`.
     """
 
     cluster: str | None = None
@@ -58,6 +60,7 @@ class Request:
     mesh_axes: int = 3
     pad: bool = True
     micro_batches: str = AUTO
+    accumulate_in: str = WIDE
 
     @property
     def effort(self) -> Effort:
@@ -94,7 +97,10 @@ class Request:
             raise UsageError("a plan file is taken as it is", remedy="leave out --no-pad, or --plan")
         if self.file is not None and self.micro_batches != AUTO:
             raise UsageError("a plan file is taken as it is", remedy="leave out --micro-batches, or --plan")
+        if self.file is not None and self.accumulate_in != WIDE:
+            raise UsageError("a plan file is taken as it is", remedy="leave out --accumulate-in, or --plan")
         parse_count(self.micro_batches)
+        check_accumulate_in(self.accumulate_in)
         Constraints.parse(self.pins, self.forbid)
         if self.effort != Effort() and self.file is not None:
             raise UsageError(
@@ -156,6 +162,7 @@ def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] 
         pad=request.pad,
         effort=request.effort,
         micro_batches=parse_count(request.micro_batches),
+        accumulate_in=request.accumulate_in,
         progress=progress,
     )
 

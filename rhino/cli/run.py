@@ -71,6 +71,7 @@ class RunOptions:
             "--memory-limit": self.request.memory_limit is not None,
             "--no-pad": not self.request.pad,
             "--micro-batches": self.request.micro_batches != "auto",
+            "--accumulate-in": self.request.accumulate_in != "f32",
             "--kernels": self.kernels != "torch",
         }
         return [name for name, is_given in given.items() if is_given]

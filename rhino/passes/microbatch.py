@@ -17,8 +17,10 @@ becomes, with count=2,
 A micro-batch is run forward and backward before the next one begins, so that what is kept between forward and backward
 is that of one micro-batch. Micro-batches are devices that take their turns (`rhino.passes.micro_split`): every op is
 cut by its own `localize`, and means what it does when `spmd` cuts it over as many devices; random numbers are those of
-the whole batch. Only the order of the sums over the batch differs. Terms are added in the type that they have; where
-the program widens them first (gradients of bf16 products that become f32), the sum is one of wide terms.
+the whole batch. Only the order of the sums over the batch differs, and their type: terms narrower than f32 (gradients
+in bf16) are added in f32, and the sum is rounded once, where it is not wanted in f32 anyway. With `accumulate_in=same`
+terms are added in the type that they have, unless the program itself widens them; that takes half the memory for the
+sums, and half the bytes where devices add them up, but loses small terms.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from rhino.dialects import signature
 from rhino.dialects.builder import Builder
 from rhino.dialects.hlo.base import HloOp, Localizer
 from rhino.dialects.hlo.digits import places
+from rhino.dialects.hlo.elementwise import ConvertOp
 from rhino.dialects.hlo.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from rhino.ir import types
 from rhino.ir.collector import collector_paused
@@ -55,11 +58,17 @@ VIEWS = (ReshapeOp, TransposeOp, BroadcastInDimOp, SliceOp)
 #: Attribute of the ops of a micro-batch: ``"2.57"`` is the op with number 57 in micro-batch 2.
 MICRO = "rhino.micro"
 
+#: In which type terms narrower than f32 are added: in f32, or in the one that they have.
+WIDE, SAME = "f32", "same"
+
+#: Attribute of a module whose micro-batches were not added up in f32.
+ACCUMULATE_IN = "rhino.accumulate_in"
+
 
 @dataclass(frozen=True)
 class MicrobatchPass(ModulePass):
     """Options: ``count``, how many micro-batches; ``batch`` (``tokens:0``), a dimension of an input that holds the
-    batch, if it is not the one that most inputs share.
+    batch, if it is not the one that most inputs share; ``accumulate_in``, ``f32`` or ``same``.
 
     Raises UsageError when `count` does not divide the batch, ProgramError that names the op which must see the whole
     batch at once.
@@ -68,26 +77,45 @@ class MicrobatchPass(ModulePass):
     name = "microbatch"
     count: int
     batch: str | None = None
+    accumulate_in: str = WIDE
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        microbatch(op, self.count, self.batch)
+        microbatch(op, self.count, self.batch, accumulate_in=self.accumulate_in)
 
 
 @collector_paused()
-def microbatch(module: ModuleOp, count: int, batch: str | None = None) -> None:
+def microbatch(module: ModuleOp, count: int, batch: str | None = None, *, accumulate_in: str = WIDE) -> None:
     """Split `@main` of the global stage, composites inlined, into `count` micro-batches, in place.
 
-    Raises UsageError when `count` is below 1 or does not divide the batch, ProgramError when an op must see the whole
-    batch at once.
+    Args:
+        accumulate_in: the type of sums of terms narrower than f32: ``f32``, or ``same`` for that of the terms.
+
+    Raises UsageError when `count` is below 1 or does not divide the batch or there is no such `accumulate_in`,
+    ProgramError when an op must see the whole batch at once.
     """
+    check_accumulate_in(accumulate_in)
     if count < 1:
         raise UsageError(f"{count} micro-batches", remedy="give 1 or more")
     if count == 1:
         return
     check_global(module)
     func = signature.main_of(module)
-    _Unroll(func, decide(func, count, batch)).run()
+    _Unroll(func, decide(func, count, batch), accumulate_in == WIDE).run()
     eliminate_dead_ops(module)
+    if accumulate_in != WIDE:
+        module.attributes[ACCUMULATE_IN] = StringAttr(accumulate_in)
+
+
+def check_accumulate_in(text: str) -> None:
+    """Raises UsageError for a type of sums that there is not."""
+    if text not in (WIDE, SAME):
+        raise UsageError(f"micro-batches cannot be added up in '{text}'", remedy=f"give {WIDE} or {SAME}")
+
+
+def accumulated_in(module: ModuleOp) -> str:
+    """The option `accumulate_in` with which a module was split; the default for one that was not."""
+    found = module.attributes.get(ACCUMULATE_IN)
+    return found.data if isinstance(found, StringAttr) else WIDE
 
 
 def micro_number(op: Operation) -> tuple[int, str] | None:
@@ -156,9 +184,10 @@ class _MicroBuilder(Builder):
 class _Unroll:
     """One rewrite: all ops are made anew behind the old ones, which go away at the end."""
 
-    def __init__(self, func: FuncOp, decided: Decided) -> None:
+    def __init__(self, func: FuncOp, decided: Decided, widen: bool) -> None:
         self.func = func
         self.decided = decided
+        self.widen = widen
         self.mesh = decided.mesh
         self.returned = signature.return_of(func)
         self.ops = [op for op in func.body.block.ops if op is not self.returned]
@@ -170,6 +199,8 @@ class _Unroll:
         self.parts: dict[tuple[SSAValue, Layout], SSAValue] = {}
         self.pieces: dict[SSAValue, list[SSAValue]] = {}
         self.sums: dict[SSAValue, SSAValue] = {}
+        #: Of values that are narrow, their sums in f32.
+        self.wide: dict[SSAValue, SSAValue] = {}
         self.serial = 0
 
     def run(self) -> None:
@@ -179,7 +210,8 @@ class _Unroll:
             for op in self.ops:
                 if self.decided.when[op] == INSIDE:
                     self._inside(op, ends)
-        self.whole.update(self.sums)
+        for value, total in self.sums.items():
+            self.whole[value] = total if total.type == value.type else self._rounded(value, total)
         for value, pieces in self.pieces.items():
             with self.builder.at(_location(value)):
                 self.whole[value] = self.builder.join(pieces, self.decided.layouts[value])
@@ -202,15 +234,30 @@ class _Unroll:
             if layout.is_replicated:  # a loop's count, say: the same in all micro-batches
                 self.whole.setdefault(result, value)
             elif result in self.decided.combined:
+                kind = layout.partial[0][1]
+                if self.widen and kind == "sum" and _narrow(value):
+                    last = self._last()
+                    with self.builder.at(op.location):
+                        value = self.builder.convert(value, types.F32)
+                    self._mark(last, f"{serial}.wide{i}", {})
                 if result in self.sums:
                     last = self._last()
                     with self.builder.at(op.location):
-                        value = self.builder.combine(self.sums[result], value, layout.partial[0][1])
+                        value = self.builder.combine(self.sums[result], value, kind)
                     self._mark(last, f"{serial}.sum{i}", {})
-                    value.name_hint = result.name_hint
+                    if value.type == result.type:
+                        value.name_hint = result.name_hint
                 self.sums[result] = value
             elif result in ends and result not in self.decided.data:
                 self.pieces.setdefault(result, []).append(value)
+
+    def _rounded(self, value: SSAValue, total: SSAValue) -> SSAValue:
+        """A sum in f32 as the program has it."""
+        self.wide[value] = total
+        with self.builder.at(_location(value)):
+            rounded = self.builder.convert(total, types.element_of(value))
+        rounded.name_hint = value.name_hint
+        return rounded
 
     def _local(self, op: HloOp, placement: Placement) -> Sequence[SSAValue]:
         """The op on the micro-batch's parts."""
@@ -315,6 +362,9 @@ class _Unroll:
         return self.whole[value]
 
     def _once(self, op: Operation) -> None:
+        if isinstance(op, ConvertOp) and op.x in self.wide and self.wide[op.x].type == op.result.type:
+            self.whole[op.result] = self.wide[op.x]  # a user that widens it gets it before it is rounded
+            return
         clone = self._insert_clone(op, [self._whole(v) for v in op.operands])
         self.whole.update(zip(op.results, clone.results, strict=True))
 
@@ -327,6 +377,11 @@ class _Unroll:
         return clone
 
 
+def _narrow(value: SSAValue) -> bool:
+    element = types.element_of(value)
+    return types.is_float(element) and types.itemsize(element) < types.itemsize(types.F32)
+
+
 def _local_type(value: SSAValue, layout: Layout) -> types.Type:
     type = types.type_of(value)
     return types.tensor(layout.local_shape(types.shape_of(value)), type.element_type)
@@ -336,4 +391,13 @@ def _location(value: SSAValue) -> LocationAttr:
     return value.owner.location if isinstance(value.owner, Operation) else UnknownLoc()
 
 
-__all__ = ["MICRO", "MicrobatchPass", "micro_number", "microbatch"]
+__all__ = [
+    "MICRO",
+    "SAME",
+    "WIDE",
+    "MicrobatchPass",
+    "accumulated_in",
+    "check_accumulate_in",
+    "micro_number",
+    "microbatch",
+]

@@ -45,7 +45,7 @@ def values_of_micro_batches(module: ModuleOp) -> tuple[set[Operation], set[Opera
     terms: set[SSAValue] = set()
     for op in reversed(ops):
         found = micro_number(op)
-        if found is not None and ".sum" in found[1]:
+        if found is not None and (".sum" in found[1] or ".wide" in found[1]):
             terms.update((*op.operands, *op.results))
         elif isinstance(op, ReshardOp) and op.result in terms:
             terms.add(op.x)

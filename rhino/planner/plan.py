@@ -194,6 +194,7 @@ def plan(
     pad: bool = True,
     effort: Effort | None = None,
     micro_batches: int | str = 1,
+    accumulate_in: str = "f32",
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan a training step (or any global module) on a cluster; the module is left as it was.
@@ -210,6 +211,7 @@ def plan(
         effort: how thoroughly to search; the most when None.
         micro_batches: so many batches one after another, or ``auto``: one, unless nothing fits the memory then; see
             `rhino.planner.micro`.
+        accumulate_in: the type in which micro-batches add up what is narrower than f32: ``f32``, or ``same``.
         progress: told what is being worked on.
 
     Raises MeshError when the mesh does not fit the cluster, PlanError when nothing fits the memory, the template
@@ -219,11 +221,12 @@ def plan(
     Warns (RhinoWarning) of every op that is worth dividing and that the mesh cannot divide.
     """
     from rhino.passes.inline_composites import inline_composites
-    from rhino.passes.microbatch import microbatch
+    from rhino.passes.microbatch import check_accumulate_in, microbatch
     from rhino.planner.uneven import even, plan_padded
 
     began = time.perf_counter()
     insisted = Constraints.parse(pins, forbid)
+    check_accumulate_in(accumulate_in)
     if objective not in OBJECTIVES:
         raise UsageError(f"no objective '{objective}'", remedy=f"objectives are {', '.join(OBJECTIVES)}")
     if mesh is not None and mesh.size != cluster.size:
@@ -239,7 +242,7 @@ def plan(
 
     def attempt(count: int) -> tuple[Plan, list[str]]:
         program = whole if micro_batches == 1 else whole.clone()
-        microbatch(program, count)
+        microbatch(program, count, accumulate_in=accumulate_in)
 
         def padded(program: ModuleOp, mesh: Mesh | None, padding: str) -> tuple[Plan, list[str]]:
             return _plan_as_it_is(program, mesh, padding, count, name, task)

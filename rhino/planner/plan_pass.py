@@ -23,7 +23,8 @@ from rhino.planner.plan import plan
 class PlanPass(ModulePass):
     """Options: `cluster` (``2x8xH100``, or a number of local processes), `mesh` (searched if left out), `template`
     (``dp``, ``zero3``, ``megatron``; a search if left out), `memory` (bytes per device, 90 % of the
-    device's if left out), `pad` (whether extents may be padded), `micro_batches` (a number, or ``auto``).
+    device's if left out), `pad` (whether extents may be padded), `micro_batches` (a number, or ``auto``),
+    `accumulate_in` (``f32`` or ``same``; see `microbatch`).
 
     Raises what `rhino.planner.plan` raises.
     """
@@ -35,6 +36,7 @@ class PlanPass(ModulePass):
     memory: float | None = None
     pad: bool = True
     micro_batches: str = "1"
+    accumulate_in: str = "f32"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = plan(
@@ -45,6 +47,7 @@ class PlanPass(ModulePass):
             memory_limit=self.memory,
             pad=self.pad,
             micro_batches=parse_count(self.micro_batches),
+            accumulate_in=self.accumulate_in,
         )
         placed = found.module
         op.attributes.update(placed.attributes)

@@ -214,7 +214,8 @@ def test_integers_are_equal_to_the_bit(kind: str, dim: int) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_bf16_gradients_that_become_f32_are_summed_in_f32() -> None:
+@pytest.mark.parametrize(("accumulate_in", "other"), [("f32", "f32"), ("same", "bf16")])
+def test_bf16_gradients_that_become_f32_are_summed_in_f32(accumulate_in: str, other: str) -> None:
     module = parse_module(
         """builtin.module {
       func.func @main(%w: tensor<4xbf16> {rhino.name = "w", rhino.role = "parameter"},
@@ -229,9 +230,9 @@ def test_bf16_gradients_that_become_f32_are_summed_in_f32() -> None:
       }
     }"""
     )
-    microbatch(module, 4)
+    microbatch(module, 4, accumulate_in=accumulate_in)
     sums = [op for op in ops(module) if op.name == "hlo.add"]
-    assert [types.element_name(types.element_of(op.results[0])) for op in sums] == ["f32", "bf16"] * 3
+    assert [types.element_name(types.element_of(op.results[0])) for op in sums] == ["f32", other] * 3
 
 
 def test_one_micro_batch_is_the_program_and_a_batch_must_divide() -> None:
