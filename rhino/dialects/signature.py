@@ -64,9 +64,11 @@ class Slot:
 
 
 def main_of(module: ModuleOp) -> FuncOp:
-    """The function `@main` of a module. Raises ProgramError if there is none."""
+    """The function `@main` of a module. Raises ProgramError if there is none, or it is not one block of ops."""
     for op in module.ops:
         if isinstance(op, FuncOp) and op.sym_name.data == "main":
+            if len(op.body.blocks) != 1:
+                raise op_error(op, f"@main has {len(op.body.blocks)} blocks", "write its ops in one block")
             return op
     raise ProgramError("the module has no function @main", remedy="name the program's entry function main")
 

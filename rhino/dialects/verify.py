@@ -40,8 +40,10 @@ def stage_of(module: ModuleOp) -> str:
 
     A module with some layouts but not all of them is a global one with pins.
     """
-    func = next((op for op in module.ops if isinstance(op, FuncOp) and op.sym_name.data == "main"), None)
-    if func is None or mesh_op_of(module) is None:
+    if not any(isinstance(op, FuncOp) and op.sym_name.data == "main" for op in module.ops):
+        return "global"
+    func = signature.main_of(module)
+    if mesh_op_of(module) is None:
         return "global"
     if is_local(func):
         return "local"

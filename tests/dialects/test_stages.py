@@ -78,6 +78,21 @@ def test_a_result_replaces_an_argument_that_there_is(number):
         signature.results(signature.main_of(module))
 
 
+def test_a_program_has_ops():
+    module = parse_module('dist.mesh @mesh = <["a"=2]>\nfunc.func private @main() -> tensor<f32>')
+    with pytest.raises(ProgramError, match="@main has 0 blocks") as caught:
+        verify(module)
+    assert caught.value.where == "<text>:2:1"
+
+
+def test_a_mesh_of_any_size_is_no_mesh_of_two_targets():
+    with pytest.raises(ProgramError, match="are no permutation of the mesh's 9223372036854775808 ranks"):
+        parse_module(
+            'dist.mesh @mesh = <["a"=9223372036854775808]>\nfunc.func @main(%x: tensor<2xf32>) {\n'
+            '  %0 = dist.permute %x over ["a"] to [1, 0] : tensor<2xf32>\n  func.return\n}'
+        )
+
+
 def test_the_global_stage_has_no_layouts():
     text = PLACED.format(layout=GOOD)
     with pytest.raises(ProgramError, match=r"dist.mesh: has no place in a global program"):

@@ -236,7 +236,7 @@ class PermuteOp(CollectiveOp):
         return [out]
 
     def error(self, mesh: Mesh) -> str | None:
-        if sorted(self.targets) != list(range(mesh.size)):
+        if len(self.targets) != mesh.size or sorted(self.targets) != list(range(mesh.size)):
             return f"the targets {list(self.targets)} are no permutation of the mesh's {mesh.size} ranks"
         where = {rank: i for i, group in enumerate(exchange.groups(mesh, self.axes(mesh))) for rank in group}
         for source, target in enumerate(self.targets):
