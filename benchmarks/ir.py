@@ -2,7 +2,9 @@
 
     python benchmarks/ir.py [SIZES...]
 
-As a yardstick the same is measured for xDSL's own `arith` ops on the same machine in the same run.
+As a yardstick the same is measured for xDSL's own `arith` ops on the same machine in the same run. Rhino verifies
+modules by `verify_module`, which also checks dominance; xDSL's walk over the same ops stands above it. Reading `hlo`
+text includes verifying it, reading `arith` text does not.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from xdsl.rewriter import InsertPoint
 from rhino.dialects.builder import Builder
 from rhino.dialects.text import parse_module, print_module
 from rhino.ir import types
+from rhino.ir.verify import verify_module
 from rhino.passes.canonicalize import CanonicalizePass
 from rhino.passes.cse import CsePass
 from rhino.passes.dce import DcePass
@@ -81,7 +84,9 @@ def measure(size: int) -> list[list[object]]:
     build, module = timed(lambda: hlo_module(size))
     assert isinstance(module, ModuleOp) and isinstance(module_a, ModuleOp)
     add("build", build, build_a)
-    add("verify", timed(module.verify)[0], timed(module_a.verify)[0])
+    verify_a = timed(module_a.verify)[0]
+    add("verify, xDSL's walk", timed(module.verify)[0], verify_a)
+    add("verify, and dominance", timed(lambda: verify_module(module))[0], verify_a)
     print_a, text_a = timed(lambda: str(module_a))
     print_s, text = timed(lambda: print_module(module))
     assert isinstance(text, str) and isinstance(text_a, str)

@@ -20,7 +20,7 @@ from rhino.dialects.dist import MeshOp, ReshardOp
 from rhino.dialects.dist.layouts import LAYOUT
 from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.signature import Slot
-from rhino.ir.text import print_module
+from rhino.ir.printing import print_module
 from rhino.passes.microbatch import micro_number
 from rhino.planner.fold import Run, runs
 

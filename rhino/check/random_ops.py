@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 from rhino.check.choices import Choices
 from rhino.dialects.builder import Builder
 from rhino.ir import types
-from rhino.ir.text import print_module
+from rhino.ir.printing import print_module
 
 LIMIT = 2.0**44
 EXTENTS = (2, 1, 3, 4, 6, 8, 12, 4, 8)

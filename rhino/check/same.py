@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 from rhino.dialects import signature
 from rhino.dialects.dist import ReshardOp
 from rhino.dialects.hlo.composite import CompositeOp
-from rhino.ir.text import print_module
+from rhino.ir.printing import print_module
 from rhino.passes.inline_composites import inline_composites
 from rhino.passes.microbatch import accumulated_in, microbatch
 from rhino.passes.pad import PadPass

@@ -33,7 +33,8 @@ from rhino.dialects.tensor import ElementType, Operand, Tensor, caller, concaten
 from rhino.ir import types
 from rhino.ir.errors import ProgramError, UsageError
 from rhino.ir.evaluate import Executable, compile_function
-from rhino.ir.text import print_module, show_location
+from rhino.ir.printing import print_module
+from rhino.ir.text import show_location
 from rhino.ir.verify import verify_module
 
 f64, f32, f16, bf16, i1, i8, i16, i32, i64 = map(

@@ -11,7 +11,8 @@ from xdsl.dialects.func import Func
 from xdsl.ir import Dialect
 
 from rhino.ir.errors import ProgramError, UsageError
-from rhino.ir.text import parse_text, print_module
+from rhino.ir.printing import print_module
+from rhino.ir.text import parse_text
 from rhino.ir.verify import verify_module
 
 

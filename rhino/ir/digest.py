@@ -11,7 +11,7 @@ from io import StringIO
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from rhino.ir.text import RhinoPrinter
+from rhino.ir.printing import RhinoPrinter
 
 
 def digest(module: Operation) -> str:

@@ -1,4 +1,4 @@
-"""Text to modules and back: xDSL's parser and printer, repaired where Rhino needs them exact.
+"""Text to modules: xDSL's parser, repaired where Rhino needs it exact. (`printing` is the way back.)
 
 What xDSL 0.75 gets wrong, and this file puts right:
 
@@ -12,7 +12,7 @@ What xDSL 0.75 gets wrong, and this file puts right:
 * a use that is never defined and an unknown op are reported where they stand;
 * the same type text is parsed once.
 
-This is the only file that touches xDSL's private names.
+This file and `printing` are the only ones that touch xDSL's private names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import math
 import re
 import struct
 from collections import defaultdict
-from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,6 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue, TypeAttribute
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import AttrParser, Parser, ParserState, UnresolvedOperand
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
@@ -410,39 +408,6 @@ def _located(text: str, name: str, message: str, at: int, remedy: str | None = N
     pointer = "".join(c if c == "\t" else " " for c in shown[: column - cut]) + "^"
     message = f"{message.rstrip()}\n    {shown}\n    {pointer}"
     return ProgramError(message, where=f"{name}:{line}:{column + 1}", remedy=remedy)
-
-
-class RhinoPrinter(Printer):
-    """Prints tensor literals exactly and remembers the text of types."""
-
-    def __init__(self, stream: StringIO, *, debug: bool = False, generic: bool = False) -> None:
-        super().__init__(stream, print_debuginfo=debug, print_generic_format=generic)
-        self._type_text: dict[int, str] = {}
-
-    def print_attribute(self, attribute: Attribute) -> None:
-        if type(attribute) is TensorType:
-            key = id(attribute)  # types outlive the printing of the module that uses them
-            if (text := self._type_text.get(key)) is None:
-                text = self._type_text[key] = str(attribute)
-            self.print_string(text)
-        elif isinstance(attribute, DenseIntOrFPElementsAttr) and isinstance(attribute.type, TensorType):
-            if attribute.type.element_type not in types.MLIR:
-                super().print_attribute(attribute)
-                return
-            self.print_string(dense.show(attribute) + " : ")
-            self.print_attribute(attribute.type)
-        else:
-            super().print_attribute(attribute)
-
-
-def print_module(module: Operation, debug: bool = False, *, generic: bool = False) -> str:
-    """The text of a module (or of any op), ending in a newline.
-
-    `debug` adds locations, `generic` prints MLIR's generic form, which every MLIR tool can carry.
-    """
-    stream = StringIO()
-    RhinoPrinter(stream, debug=debug, generic=generic).print_op(module)
-    return stream.getvalue().rstrip("\n") + "\n"
 
 
 def show_location(location: Attribute) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
+from xdsl.traits import OpTrait
 from xdsl.utils.exceptions import VerifyException
 
 from rhino.ir.errors import ProgramError
+from rhino.ir.kinds import VerifiedByKind, kind_of
 from rhino.ir.text import show_location
 
 
@@ -25,12 +27,27 @@ def verify_module(module: ModuleOp) -> None:
     Raises ProgramError that names the op and its place in the text or in the user's program.
     """
     check_dominance(module)
+    kinds: set[Hashable] = set()
     for op in module.walk():
+        kind = _kind(op)
+        if kind is not None and kind in kinds:
+            continue
         try:
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
             message = str(error).removeprefix("Operation does not verify: ")
             raise op_error(_redefinition(op) or op, message) from error
+        if kind is not None:
+            kinds.add(kind)
+
+
+def _kind(op: Operation) -> Hashable | None:
+    """Equal for ops of which one need be verified; None for an op whose place, regions or traits matter."""
+    if not isinstance(op, VerifiedByKind) or op.regions or op.successors or op.next_op is None:
+        return None
+    if any(type(trait).verify is not OpTrait.verify for trait in op.traits):
+        return None
+    return kind_of(op)
 
 
 def _redefinition(op: Operation) -> Operation | None:

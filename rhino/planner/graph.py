@@ -19,8 +19,8 @@ from rhino.dialects.hlo.base import HloOp
 from rhino.dialects.signature import Slot, arguments, main_of, results, return_of
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
+from rhino.ir.printing import print_module
 from rhino.ir.rule import Rule
-from rhino.ir.text import print_module
 from rhino.passes.buckets import BUCKET_BYTES, COMPUTE
 
 #: Ops without operands whose value does not depend on where they run; a device makes whatever piece it needs.

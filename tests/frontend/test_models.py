@@ -15,7 +15,7 @@ from rhino.check.wide import capture_wide, wide
 from rhino.dialects import signature
 from rhino.dialects.text import parse_module
 from rhino.ir.evaluate import run_module
-from rhino.ir.text import print_module
+from rhino.ir.printing import print_module
 from rhino.passes.autodiff import differentiate
 
 

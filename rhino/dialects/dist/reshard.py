@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     VarConstraint,
-    base,
     irdl_op_definition,
     operand_def,
     prop_def,
@@ -24,6 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from rhino.dialects.dist.attributes import LayoutAttr
 from rhino.dialects.dist.mesh import find_mesh
+from rhino.dialects.hlo.base import TENSOR
 from rhino.ir import types
 from rhino.ir.errors import RhinoError
 from rhino.ir.layout import Layout
@@ -38,7 +37,7 @@ class ReshardOp(IRDLOperation):
     """
 
     name = "dist.reshard"
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    T: ClassVar = VarConstraint("T", TENSOR)
     x = operand_def(T)
     result = result_def(T)
     to = prop_def(LayoutAttr)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, StringAttr, TensorType, i64
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, traits_def
+from xdsl.irdl import BaseAttr, IRDLOperation, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
+from rhino.ir.kinds import VerifiedByKind
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
 from rhino.ir.rule import Rule
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
 
 Properties = Mapping[str, Attribute]
+
+#: A tensor of any type. Its parts need no constraints of their own: a tensor type is checked when it is made, and
+#: checking it again at every use is a quarter of the time of `verify`.
+TENSOR: BaseAttr[types.Type] = BaseAttr(TensorType)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Localizer:
         return self.builder.axis_index(axes, self.mesh)
 
 
-class HloOp(IRDLOperation, ABC):
+class HloOp(VerifiedByKind, IRDLOperation, ABC):
     """Base of all `hlo` ops.
 
     Subclasses declare operands, results, properties and an assembly format, then define in this order
@@ -163,6 +168,7 @@ def shapes(values: Sequence[SSAValue]) -> list[tuple[int, ...]]:
 
 
 __all__ = [
+    "TENSOR",
     "HloOp",
     "Localizer",
     "Properties",

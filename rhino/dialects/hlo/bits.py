@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, TensorType
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
-from xdsl.irdl import base, irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties
 from rhino.dialects.hlo.elementwise import DIRECTIONS, CompareOp
 from rhino.dialects.hlo.pointwise import PointwiseOp, UnaryOp
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import Rule
-
-TENSOR = base(TensorType[Attribute])
 
 
 def _unsigned(x: np.ndarray) -> np.ndarray:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import IntegerAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     VarConstraint,
-    base,
     irdl_op_definition,
     operand_def,
     result_def,
@@ -18,7 +17,7 @@ from xdsl.irdl import (
     var_result_def,
 )
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_integer, shapes
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_integer, shapes
 from rhino.dialects.hlo.common import Cotangents, check_element, integer_def
 from rhino.dialects.hlo.pointwise import FloatUnaryOp, Groups, UnaryOp, elementwise_rule, need
 from rhino.ir import types
@@ -28,7 +27,6 @@ from rhino.ir.rule import Dims, Rule
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
 
-TENSOR = base(TensorType[Attribute])
 
 #: Unsigned integers of the width of a float type, its significand bits and exponent bits.
 _FORMATS: dict[str, tuple[str, int, int]] = {
@@ -48,7 +46,7 @@ class ClampOp(HloOp):
     """
 
     name = "hlo.clamp"
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    T: ClassVar = VarConstraint("T", TENSOR)
     minimum = operand_def(TENSOR)
     x = operand_def(T)
     maximum = operand_def(TENSOR)

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import base, irdl_op_definition, operand_def, result_def
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, same_types
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, same_types
 from rhino.dialects.hlo.common import Cotangents
 from rhino.dialects.hlo.pointwise import PointwiseOp, need
 from rhino.ir import types
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
-
-TENSOR = base(TensorType[Attribute])
 
 
 @irdl_op_definition

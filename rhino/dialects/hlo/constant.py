@@ -7,12 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AnyAttr,
     ParamAttrConstraint,
     VarConstraint,
-    base,
     eq,
     irdl_op_definition,
     prop_def,
@@ -21,7 +20,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import ConstantLike, Pure
 
-from rhino.dialects.hlo.base import HloOp, Localizer, Properties, get_integer
+from rhino.dialects.hlo.base import TENSOR, HloOp, Localizer, Properties, get_integer
 from rhino.dialects.hlo.digits import local_to_global
 from rhino.ir import types
 from rhino.ir.dense import Scalar, is_splat, retype, splat_value, to_numpy
@@ -40,7 +39,7 @@ class ConstantOp(HloOp):
     """``%c = hlo.constant dense<[1.0, 2.0]> : tensor<2xf32>``"""
 
     name = "hlo.constant"
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    T: ClassVar = VarConstraint("T", TENSOR)
     value = prop_def(ParamAttrConstraint(DenseIntOrFPElementsAttr, (T, AnyAttr())))
     result = result_def(T)
     assembly_format = "$value attr-dict"
@@ -92,7 +91,7 @@ class IotaOp(HloOp):
     """``%i = hlo.iota 1 : tensor<2x4xi64>``: every element is its own index along dimension 1."""
 
     name = "hlo.iota"
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    T: ClassVar = VarConstraint("T", TENSOR)
     dim = prop_def(IntegerAttr.constr(eq(types.I64)))
     type = prop_def(T)
     result = result_def(T)

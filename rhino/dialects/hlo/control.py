@@ -17,11 +17,10 @@ from xdsl.irdl import (
     var_result_def,
 )
 
-from rhino.dialects.hlo.base import Localizer, Properties
+from rhino.dialects.hlo.base import TENSOR, Localizer, Properties
 from rhino.dialects.hlo.common import Cotangents
 from rhino.dialects.hlo.region_rule import Ties, rule_of, tie_regions
 from rhino.dialects.hlo.regions import (
-    TENSOR,
     End,
     Evaluate,
     RegionOp,

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import base, irdl_op_definition, operand_def, result_def
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_ints
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_ints
 from rhino.dialects.hlo.common import Cotangents, check_dims, check_element, ints_def, wide
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
@@ -21,7 +20,6 @@ from rhino.ir.rule import Rule
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
 
-TENSOR = base(TensorType[Attribute])
 _NAMES = ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")
 
 

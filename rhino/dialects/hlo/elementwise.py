@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, TensorType
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import VarConstraint, base, irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import VarConstraint, irdl_op_definition, operand_def, prop_def, result_def
 
 from rhino.dialects.hlo import binary, unary
-from rhino.dialects.hlo.base import HloOp, Properties, get_text, same_types, shapes
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_text, same_types, shapes
 from rhino.dialects.hlo.binary import (
     AddOp,
     AndOp,
@@ -82,7 +82,7 @@ class CompareOp(PointwiseOp):
     lhs = operand_def(PointwiseOp.T)
     rhs = operand_def(PointwiseOp.T)
     direction = prop_def(StringAttr)
-    result = result_def(base(TensorType[Attribute]))
+    result = result_def(TENSOR)
     assembly_format = "$direction `,` $lhs `,` $rhs attr-dict `:` type($lhs) `->` type($result)"
 
     @classmethod
@@ -107,8 +107,8 @@ class SelectOp(HloOp):
     """
 
     name = "hlo.select"
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
-    predicate = operand_def(base(TensorType[Attribute]))
+    T: ClassVar = VarConstraint("T", TENSOR)
+    predicate = operand_def(TENSOR)
     on_true = operand_def(T)
     on_false = operand_def(T)
     result = result_def(T)
@@ -159,9 +159,9 @@ class ConvertOp(HloOp):
     """
 
     name = "hlo.convert"
-    x = operand_def(base(TensorType[Attribute]))
+    x = operand_def(TENSOR)
     element_type = prop_def(Attribute)
-    result = result_def(base(TensorType[Attribute]))
+    result = result_def(TENSOR)
     assembly_format = "$x `to` $element_type attr-dict `:` type($x) `->` type($result)"
 
     @classmethod

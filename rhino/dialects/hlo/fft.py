@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import fft
-from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import Attribute
-from xdsl.irdl import base, irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.dialects.builtin import StringAttr
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_ints, get_text
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_ints, get_text
 from rhino.dialects.hlo.common import Cotangents, ints_def
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
@@ -21,7 +20,6 @@ from rhino.ir.rule import Rule
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
 
-TENSOR = base(TensorType[Attribute])
 KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 

@@ -14,11 +14,10 @@ import numpy as np
 from xdsl.ir import Region, SSAValue
 from xdsl.irdl import irdl_op_definition, region_def, var_operand_def, var_result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_integer, get_ints
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_integer, get_ints
 from rhino.dialects.hlo.common import Cotangents, check_dims, integer_def, ints_def
 from rhino.dialects.hlo.pointwise import elementwise_rule
 from rhino.dialects.hlo.regions import (
-    TENSOR,
     Evaluate,
     RegionOp,
     check_region,

@@ -10,13 +10,12 @@ import numpy as np
 from xdsl.ir import Region, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, region_def, var_operand_def, var_result_def
 
-from rhino.dialects.hlo.base import Localizer, Properties
+from rhino.dialects.hlo.base import TENSOR, Localizer, Properties
 from rhino.dialects.hlo.common import Cotangents, check_element, integer_def, ints_def
 from rhino.dialects.hlo.generic import check_same_shapes, no_derivative
 from rhino.dialects.hlo.index import ScatterOp, local_indices
 from rhino.dialects.hlo.indexing import Indexing
 from rhino.dialects.hlo.regions import (
-    TENSOR,
     Evaluate,
     RegionOp,
     check_region,

@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import base, irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Localizer, Properties, get_integer, get_ints, get_text, ints
+from rhino.dialects.hlo.base import (
+    TENSOR,
+    HloOp,
+    Localizer,
+    Properties,
+    get_integer,
+    get_ints,
+    get_text,
+    ints,
+)
 from rhino.dialects.hlo.common import (
     UFUNCS,
     Cotangents,
@@ -35,7 +44,6 @@ from rhino.ir.rule import REDUCTIONS, Rule
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
 
-TENSOR = base(TensorType[Attribute])
 
 #: How a scatter combines an update with what is there, as a reduction; None: it replaces it.
 KINDS: dict[str, str | None] = {"set": None, "add": "sum", "max": "max", "min": "min", "mul": "prod"}

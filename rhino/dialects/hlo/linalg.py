@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, TensorType, UnitAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     VarConstraint,
-    base,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -19,7 +18,7 @@ from xdsl.irdl import (
     result_def,
 )
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_text
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_text
 from rhino.dialects.hlo.common import Cotangents, check_element, wide
 from rhino.dialects.hlo.pointwise import need
 from rhino.ir import types
@@ -29,7 +28,6 @@ from rhino.ir.rule import Rule
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
 
-TENSOR = base(TensorType[Attribute])
 TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 
 
@@ -72,7 +70,7 @@ class CholeskyOp(HloOp):
     """
 
     name = "hlo.cholesky"
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    T: ClassVar = VarConstraint("T", TENSOR)
     a = operand_def(T)
     upper = opt_prop_def(UnitAttr)
     result = result_def(T)

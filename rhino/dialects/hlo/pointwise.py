@@ -7,11 +7,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import VarConstraint, base, operand_def, result_def
+from xdsl.ir import SSAValue
+from xdsl.irdl import VarConstraint, operand_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, same_types, shapes
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, same_types, shapes
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import REDUCTIONS, Rule
@@ -90,7 +89,7 @@ def need(
 class PointwiseOp(HloOp):
     """Base of ops that work element by element with one result."""
 
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    T: ClassVar = VarConstraint("T", TENSOR)
 
     #: Which element types the operands may have.
     FLOATS: ClassVar[bool] = True

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute
-from xdsl.irdl import base, irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, shapes
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, shapes
 from rhino.dialects.hlo.pointwise import elementwise_rule
 from rhino.ir import philox, types
 from rhino.ir.errors import ProgramError
@@ -29,10 +28,10 @@ class RandomUniformOp(HloOp):
     """
 
     name = "hlo.random_uniform"
-    seed = operand_def(base(TensorType[Attribute]))
-    index = operand_def(base(TensorType[Attribute]))
+    seed = operand_def(TENSOR)
+    index = operand_def(TENSOR)
     element_type = prop_def(Attribute)
-    result = result_def(base(TensorType[Attribute]))
+    result = result_def(TENSOR)
     assembly_format = (
         "$seed `,` $index `to` $element_type attr-dict `:` type($seed) `,` type($index) `->` type($result)"
     )

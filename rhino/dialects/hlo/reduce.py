@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, TensorType, UnitAttr
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import base, irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_integer, get_ints, get_text
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_integer, get_ints, get_text
 from rhino.dialects.hlo.common import (
     UFUNCS,
     Cotangents,
@@ -29,8 +29,6 @@ from rhino.ir.rule import REDUCTIONS, Rule
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
-
-TENSOR = base(TensorType[Attribute])
 
 
 class ReducingOp(HloOp):

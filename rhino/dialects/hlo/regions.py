@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.irdl import base, traits_def
+from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, Pure
@@ -31,8 +30,6 @@ from rhino.dialects.hlo.elementwise import ConvertOp, PointwiseOp, SelectOp
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.evaluate import compile_block
-
-TENSOR = base(TensorType[Attribute])
 
 Evaluate = Callable[..., tuple[np.ndarray, ...]]
 #: One end of a tie between dimensions: operand or result i of the op, or a value in one of its regions.

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import VarConstraint, base, irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.ir import SSAValue
+from xdsl.irdl import VarConstraint, irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Localizer, Properties, get_text
+from rhino.dialects.hlo.base import TENSOR, HloOp, Localizer, Properties, get_text
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.rule import Rule
@@ -33,8 +33,8 @@ class RngBitGeneratorOp(HloOp):
     """
 
     name = "hlo.rng_bit_generator"
-    S: ClassVar = VarConstraint("S", base(TensorType[Attribute]))
-    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    S: ClassVar = VarConstraint("S", TENSOR)
+    T: ClassVar = VarConstraint("T", TENSOR)
     state = operand_def(S)
     rng_algorithm = prop_def(StringAttr)
     output_type = prop_def(T)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import AnyAttr, base, irdl_op_definition, operand_def, prop_def, result_def, var_operand_def
+from xdsl.irdl import AnyAttr, irdl_op_definition, operand_def, prop_def, result_def, var_operand_def
 
-from rhino.dialects.hlo.base import HloOp, Localizer, Properties, get_integer, get_ints, ints, shapes
+from rhino.dialects.hlo.base import TENSOR, HloOp, Localizer, Properties, get_integer, get_ints, ints, shapes
 from rhino.dialects.hlo.common import (
     Cotangents,
     ResultShape,
@@ -30,8 +30,6 @@ from rhino.ir.rule import Rule
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
-
-TENSOR = base(TensorType[Attribute])
 
 
 class MoveOp(HloOp):

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from xdsl.dialects.builtin import TensorType, UnitAttr
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.irdl import (
-    base,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -19,7 +17,7 @@ from xdsl.irdl import (
     var_result_def,
 )
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_integer
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_integer
 from rhino.dialects.hlo.common import Cotangents, check_dims, integer_def, wide
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
@@ -27,8 +25,6 @@ from rhino.ir.rule import Dims, Rule
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
-
-TENSOR = base(TensorType[Attribute])
 
 
 def argsort(x: np.ndarray, dim: int, descending: bool) -> np.ndarray:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy import special
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import base, irdl_op_definition, operand_def, result_def
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties
 from rhino.dialects.hlo.pointwise import FloatUnaryOp, PointwiseOp, UnaryOp, any_kind, need
 from rhino.ir import types
 
@@ -301,8 +300,8 @@ class IsFiniteOp(PointwiseOp):
     """``%y = hlo.is_finite %x : tensor<4xf32> -> tensor<4xi1>``: false for infinities and NaN."""
 
     name = "hlo.is_finite"
-    x = operand_def(base(TensorType[Attribute]))
-    result = result_def(base(TensorType[Attribute]))
+    x = operand_def(TENSOR)
+    result = result_def(TENSOR)
     assembly_format = "$x attr-dict `:` type($x) `->` type($result)"
 
     @classmethod

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import base, irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import HloOp, Properties, get_ints, get_text
+from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_ints, get_text
 from rhino.dialects.hlo.common import (
     UFUNCS,
     Cotangents,
@@ -31,8 +31,6 @@ from rhino.ir.rule import REDUCTIONS, Rule
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
-
-TENSOR = base(TensorType[Attribute])
 
 
 @dataclass(frozen=True)
