@@ -56,7 +56,7 @@ def test_undamaged_text_is_read() -> None:
 
 
 def test_damaged_text_is_an_error_with_a_place_or_a_module() -> None:
-    counts = run(parse_module, corpus(3), "0", seconds=60, most=600)
+    counts = run(parse_module, corpus(3), "0", seconds=60, most=2000)
     assert min(counts.values()) > 50
 
 
