@@ -89,7 +89,7 @@ def parallelize(
             of all gradients together.
         cluster: ``2x8xH100``, ``8xH100`` or a number of devices; under torchrun the number of ranks is known.
         mesh: fixes the mesh, ``dp=2,tp=4``.
-        plan: ``auto``, a template (``dp``, ``zero3``, ``megatron``) or the file of a plan.
+        plan: ``auto``, a template (``dp``, ``zero3``, ``megatron``, ``fsdp_tp``) or the file of a plan.
         memory_limit: per device, ``80GB``.
         pins: layouts by name pattern, ``{"h.*.c_fc.weight": '[{}, {"tp"}]'}``; see `rhino.planner.pins`.
         forbid: ``PATTERN:AXIS``, or a paradigm: ``data``, ``sequence``, ``tensor``, ``sharded-states``,

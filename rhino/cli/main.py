@@ -29,7 +29,9 @@ MeshOption = Annotated[
 ]
 PlanOption = Annotated[
     str,
-    typer.Option("--plan", help="auto (search), a template (dp, zero3, megatron), or a plan file (.mlir)."),
+    typer.Option(
+        "--plan", help="auto (search), a template (dp, zero3, megatron, fsdp_tp), or a plan file (.mlir)."
+    ),
 ]
 Json = Annotated[
     str | None, typer.Option("--json", help="Write the result to this file.", show_default=False)

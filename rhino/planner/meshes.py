@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rhino.ir.mesh import Mesh
 from rhino.planner.cluster import Cluster
+from rhino.planner.templates import TENSOR_TEMPLATES
 
 
 def meshes(cluster: Cluster, axes: int) -> list[Mesh]:
@@ -42,11 +43,13 @@ def merged(mesh: Mesh) -> list[Mesh]:
     ]
 
 
-def template_meshes(name: str, devices: int) -> list[Mesh]:
-    """Meshes on which a template is tried when the user gives none."""
-    if name != "megatron":
+def template_meshes(name: str, cluster: Cluster) -> list[Mesh]:
+    """Meshes on which a template is tried when the user gives none: every split into data and tensor parallelism for
+    ``megatron``; for ``fsdp_tp`` those with tensor parallelism inside a node.
+    """
+    devices = cluster.size
+    if name not in TENSOR_TEMPLATES:
         return [Mesh((("dp", devices),))]
-    splits = [t for t in range(2, devices + 1) if devices % t == 0]
-    return [Mesh((("tp", t),) if t == devices else (("dp", devices // t), ("tp", t))) for t in splits] or [
-        Mesh((("tp", devices),))
-    ]
+    most = devices if name == "megatron" else min(devices - 1, devices // cluster.nodes)
+    splits = [t for t in range(2, most + 1) if devices % t == 0] or [devices]
+    return [Mesh((("tp", t),) if t == devices else (("dp", devices // t), ("tp", t))) for t in splits]

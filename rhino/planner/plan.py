@@ -203,7 +203,7 @@ def plan(
         module: a global-stage module whose `@main` holds the whole step.
         cluster: the devices.
         mesh: a fixed device mesh; all factorisations into one to three axes when None.
-        template: ``dp``, ``zero3`` or ``megatron`` for that plan alone; a search when None.
+        template: ``dp``, ``zero3``, ``megatron`` or ``fsdp_tp`` for that plan alone; a search when None.
         memory_limit: bytes per device; 90 % of the device's memory when None.
         pins, forbid: what the user insists on, as in `rhino.planner.pins`.
         objective: ``time``, or ``memory`` for the plan that needs least of it.

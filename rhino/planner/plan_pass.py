@@ -22,7 +22,7 @@ from rhino.planner.plan import plan
 @dataclass(frozen=True)
 class PlanPass(ModulePass):
     """Options: `cluster` (``2x8xH100``, or a number of local processes), `mesh` (searched if left out), `template`
-    (``dp``, ``zero3``, ``megatron``; a search if left out), `memory` (bytes per device, 90 % of the
+    (``dp``, ``zero3``, ``megatron``, ``fsdp_tp``; a search if left out), `memory` (bytes per device, 90 % of the
     device's if left out), `pad` (whether extents may be padded), `micro_batches` (a number, or ``auto``),
     `accumulate_in` (``f32`` or ``same``; see `microbatch`).
 

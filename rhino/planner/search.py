@@ -269,7 +269,7 @@ class Search:
         """The best plan of a template on the given mesh, or on the meshes that suit it. Raises PlanError."""
         found: list[Found] = []
         error = None
-        for candidate in [mesh] if mesh is not None else template_meshes(name, self.cluster.size):
+        for candidate in [mesh] if mesh is not None else template_meshes(name, self.cluster):
             try:
                 narrow = template(name, self.graph, candidate)
                 found.append(self.solve(name, candidate, narrow, ceiling=self.ceiling(found)))

@@ -8,6 +8,8 @@ Each template narrows the plan space, and the same network picks the best plan i
 * ``megatron``: over the ``tp`` axis every matrix product with a parameter splits that parameter in place, by column
   or by row, and neither batch nor tokens are split; over the other axes as dp. A fused QKV projection may be split in
   strides, each of the three by heads, as Megatron stores it.
+* ``fsdp_tp``: over the ``tp`` axis as megatron, and tokens may be split there in every op but the matrix products
+  (sequence parallel); over the other axes as zero3. The two-dimensional plan that torchtitan has by hand.
 
 The batch is the leading dimension of the inputs. What it reaches is followed through the ops' sharding rules: over
 data-parallel axes an op that sees it is split along it, and along nothing else.
@@ -27,7 +29,10 @@ from rhino.planner.cost import VIEWS
 from rhino.planner.graph import Graph
 from rhino.planner.space import Restriction
 
-TEMPLATES = ("dp", "zero3", "megatron")
+TEMPLATES = ("dp", "zero3", "megatron", "fsdp_tp")
+
+#: Templates that have an axis for tensor parallelism.
+TENSOR_TEMPLATES = frozenset({"megatron", "fsdp_tp"})
 
 #: Axis names that say tensor parallelism.
 TENSOR_AXES = frozenset({"tp", "model", "tensor"})
@@ -105,14 +110,14 @@ def batch_of(graph: Graph) -> int:
 
 
 def tensor_axes(mesh: Mesh) -> tuple[int, ...]:
-    """Positions of the mesh axes that `megatron` uses for tensor parallelism: by name, else the last one."""
+    """Positions of the mesh axes for tensor parallelism: by name, else the last one."""
     named = tuple(i for i, (name, _) in enumerate(mesh.axes) if name in TENSOR_AXES)
     return named or (len(mesh.axes) - 1,)
 
 
 def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
     """The plan space of a template. Raises PlanError saying why it does not apply."""
-    tensor = tensor_axes(mesh) if name == "megatron" else ()
+    tensor = tensor_axes(mesh) if name in TENSOR_TEMPLATES else ()
     data = tuple(i for i in range(len(mesh.axes)) if i not in tensor and mesh.axes[i][1] > 1)
     pieces = 1
     for i in data:
@@ -130,35 +135,33 @@ def template(name: str, graph: Graph, mesh: Mesh) -> Restriction:
         return Restriction(
             _batch_first(graph, of_batch), _stored_in_pieces(graph, of_batch), _most_pieces(graph), (data,)
         )
-    if name != "megatron":
+    if name not in TENSOR_TEMPLATES:
         raise PlanError(f"no template '{name}'", remedy=f"templates are {', '.join(TEMPLATES)}")
-    every = reach(
-        graph, [(i, (d, extent)) for i in inputs(graph) for d, extent in enumerate(graph.values[i].shape)]
-    )
     weights, stored = _weight_cuts(graph, mesh, tensor)
     if not any(weights.values()):
         raise PlanError(
             f"no matrix product has a parameter that can be divided over {mesh}",
             remedy="tensor parallelism needs a dimension of a weight that the tensor axis divides",
         )
-    dp_choices, dp_marks = _batch_only(of_batch), _stored_whole(graph, of_batch)
+    if name == "megatron":
+        over_data = Restriction(_batch_only(of_batch), _stored_whole(graph, of_batch))
+        spared = None
+    else:
+        over_data = Restriction(
+            _batch_first(graph, of_batch), _stored_in_pieces(graph, of_batch, mesh, tensor)
+        )
+        spared = reach(graph, [(i, (0, batch)) for i in batch_inputs(graph)])
+    over_tensor = _weights_in_place(graph, weights, stored, spared)
 
     def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
-        if axis not in tensor:
-            return dp_choices(index, axis, known)
-        own = tuple(c for c in known if c not in every.nodes[index])
-        forced = tuple(c for c in own if isinstance(c, Cut) and c.factor in weights.get(index, ()))
-        return forced or own
+        return (over_tensor if axis in tensor else over_data).choices(index, axis, known)
 
     def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
-        if axis not in tensor:
-            return dp_marks(index, axis, known)
-        own = tuple(m for m in known if m not in every.values[index])
-        slot = graph.arguments[index]
-        split = (slot.of if slot.role == "state" else slot.name) in stored
-        return (tuple(m for m in own if m is not None) if split else ()) or own
+        return (over_tensor if axis in tensor else over_data).marks(index, axis, known)
 
-    return Restriction(choices, marks, together=(data,))
+    data_names = frozenset(mesh.axes[i][0] for i in data)
+    layouts = None if name == "megatron" else _most_pieces(graph, data_names)
+    return Restriction(choices, marks, layouts, together=(data,))
 
 
 Choices = Callable[[int, int, tuple[Choice, ...]], tuple[Choice, ...]]
@@ -206,28 +209,70 @@ def _stored_whole(graph: Graph, of_batch: Reach) -> Marks:
     return marks
 
 
-def _stored_in_pieces(graph: Graph, of_batch: Reach) -> Marks:
-    """Parameters and states may be split into contiguous blocks of any dimension."""
+def _stored_in_pieces(
+    graph: Graph, of_batch: Reach, mesh: Mesh | None = None, tensor: Sequence[int] = ()
+) -> Marks:
+    """Parameters and states may be split into contiguous blocks of any dimension, or of the blocks that the `tensor`
+    axes of `mesh` leave.
+    """
     whole = _stored_whole(graph, of_batch)
+    inside = math.prod(mesh.axes[i][1] for i in tensor) if mesh is not None else 1
 
     def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
         if graph.arguments[index].role not in ("parameter", "state"):
             return whole(index, axis, known)
         shape = graph.values[index].shape
-        return tuple(m for m in known if m is None or m[1] == shape[m[0]])
+        return tuple(m for m in known if m is None or m[1] == shape[m[0]] or m[1] * inside == shape[m[0]])
 
     return marks
 
 
-def _most_pieces(graph: Graph) -> Callable[[int, Sequence[Layout]], tuple[Layout, ...]]:
-    """Of a parameter's or state's layouts those with the most pieces, along one dimension where that is possible."""
+def _weights_in_place(
+    graph: Graph, weights: dict[int, frozenset[str]], stored: frozenset[str], spared: Reach | None
+) -> Restriction:
+    """Tensor parallelism: matrix products split their weights and nothing of the inputs. No other op splits anything
+    of the inputs either or, where `spared` is given, only that.
+    """
+    every = reach(
+        graph, [(i, (d, extent)) for i in inputs(graph) for d, extent in enumerate(graph.values[i].shape)]
+    )
+
+    def choices(index: int, axis: int, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        free = spared is not None and graph.nodes[index].kind.name not in COMPUTE
+        barred = spared.nodes[index] if spared is not None and free else every.nodes[index]
+        own = tuple(c for c in known if c not in barred)
+        forced = tuple(c for c in own if isinstance(c, Cut) and c.factor in weights.get(index, ()))
+        return forced or own
+
+    def marks(index: int, axis: int, known: tuple[Mark | None, ...]) -> tuple[Mark | None, ...]:
+        own = tuple(m for m in known if m not in every.values[index])
+        slot = graph.arguments[index]
+        split = (slot.of if slot.role == "state" else slot.name) in stored
+        return (tuple(m for m in own if m is not None) if split else ()) or own
+
+    return Restriction(choices, marks)
+
+
+def _most_pieces(
+    graph: Graph, axes: frozenset[str] | None = None
+) -> Callable[[int, Sequence[Layout]], tuple[Layout, ...]]:
+    """Of a parameter's or state's layouts those with the most pieces (over some axes, all when None), these along one
+    dimension where that is possible.
+    """
+
+    def pieces(layout: Layout) -> list[int]:
+        return [
+            math.prod(d.axis.size for d in digits if axes is None or d.axis.name in axes)
+            for digits in layout.dims
+        ]
 
     def layouts(index: int, known: Sequence[Layout]) -> tuple[Layout, ...]:
         if graph.arguments[index].role not in ("parameter", "state"):
             return tuple(known)
-        most = max(layout.shards() for layout in known)
-        found = tuple(layout for layout in known if layout.shards() == most)
-        return tuple(layout for layout in found if sum(map(bool, layout.dims)) <= 1) or found
+        counts = {layout: pieces(layout) for layout in known}
+        most = max(math.prod(count) for count in counts.values())
+        found = tuple(layout for layout in known if math.prod(counts[layout]) == most)
+        return tuple(layout for layout in found if sum(n > 1 for n in counts[layout]) <= 1) or found
 
     return layouts
 

@@ -26,7 +26,7 @@ from rhino.runtime.state import values_of
 from rhino.runtime.tensors import to_numpy
 
 ROOT = Path(__file__).parents[2]
-PLANS = ("auto", "dp", "zero3", "megatron")
+PLANS = ("auto", "dp", "zero3", "megatron", "fsdp_tp")
 STEPS = 3
 
 

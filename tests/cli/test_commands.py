@@ -44,7 +44,7 @@ def test_plan_writes_json_and_text(tmp_path: Path, capsys: pytest.CaptureFixture
     shapes = {p["name"]: p["shape"] for p in facts["parameters"]}
     assert shapes["embed.weight"] == [32, 16] and all("layout" in p for p in facts["parameters"])
     assert all(set(c) >= {"kind", "axis", "bytes", "count"} for c in facts["collectives"])
-    assert set(facts["templates"]) == {"dp", "zero3", "megatron"}
+    assert set(facts["templates"]) == {"dp", "zero3", "megatron", "fsdp_tp"}
     assert mesh_of(load_module(str(plan_at))).size == 4
     shown = capsys.readouterr().out
     assert "4 devices" in shown and "embed.weight" in shown and "megatron" in shown

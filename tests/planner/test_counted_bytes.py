@@ -64,7 +64,7 @@ def planned(found: Plan, cluster: Cluster) -> dict[str, int]:
             (name, mesh, template)
             for name in STEPS
             for mesh in ("x=4", "x=2,y=2", "x=2,y=4", "x=2,y=2,z=2")
-            for template in (None, "dp", "zero3", "megatron")
+            for template in (None, "dp", "zero3", "megatron", "fsdp_tp")
             if not (name == "gated experts" and mesh > "x=2,y=2" and template in ("dp", "zero3"))
             and not (name == "block" and mesh > "x=2,y=2" and template in ("dp", "zero3"))
         )

@@ -133,7 +133,7 @@ def test_same_input_same_plan() -> None:
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("template", [None, "dp", "zero3", "megatron"])
+@pytest.mark.parametrize("template", [None, "dp", "zero3", "megatron", "fsdp_tp"])
 def test_planned_programs_give_the_same_bits(template: str | None) -> None:
     """Powers of two and small integers: every sum is exact, so equality is of bits."""
     step = mlp(8, [8, 16, 8], element="f64")
@@ -193,4 +193,4 @@ def test_json_has_what_the_command_line_promises() -> None:
     } <= set(found)
     assert set(found["cost"]) >= {"step_time_s", "compute_s", "comm_s", "peak_memory_bytes"}
     assert {"name", "shape", "layout"} <= set(found["parameters"][0])
-    assert set(found["templates"]) == {"dp", "zero3", "megatron"}
+    assert set(found["templates"]) == {"dp", "zero3", "megatron", "fsdp_tp"}

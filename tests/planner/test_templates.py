@@ -97,6 +97,31 @@ def test_megatron_with_two_axes_is_tensor_and_data_parallel() -> None:
         assert {d.axis.name for dims in layout.dims for d in dims} == {"tp"}, name
 
 
+def test_fsdp_tp_stores_in_pieces_over_data_and_splits_weights_over_tensor() -> None:
+    mesh = Mesh.parse("dp=2,tp=2")
+    found = plan(GPT, Cluster.parse("4"), template="fsdp_tp", mesh=mesh)
+    for name, layout in by_role(found, "input"):
+        assert {d.axis.name for d in layout.dims[0]} == {"dp"} and not layout.dims[1], name
+    for name, layout in by_role(found, "parameter", "state"):
+        axes = {d.axis.name for dims in layout.dims for d in dims}
+        assert name == "optimizer.step" or "dp" in axes, name
+    for name in ("h.0.qkv", "h.0.proj", "h.1.fc", "h.1.out"):
+        layout = layouts(found)[name]
+        assert {d.axis.name for dims in layout.dims for d in dims} == {"dp", "tp"}, name
+    other = plan(GPT, Cluster.parse("4"), template="megatron", mesh=mesh)
+    assert found.cost.peak_memory_bytes < other.cost.peak_memory_bytes
+
+
+def test_fsdp_tp_splits_tokens_between_products_where_bytes_decide() -> None:
+    step = transformer(1, 8, 2048, 1024, 8, 1024, AdamW())
+    found = plan(step, Cluster.parse("8xH100"), template="fsdp_tp", mesh=Mesh.parse("dp=2,tp=4"))
+    counted = {(c["kind"], c["axis"]): c["bytes"] for c in found.to_json()["collectives"]}
+    rows = 4 * 8 // 2 * 2048 * 1024  # bytes of a device's activations, f32
+    # Two products by row forward and two by column backward leave partial sums, each scattered over the tokens.
+    assert counted["reduce_scatter", "tp"] >= 4 * 3 / 4 * rows
+    assert counted.get(("all_reduce", "tp"), 0) < 0.01 * rows
+
+
 def test_the_tensor_axis_is_found_by_name_wherever_it_stands() -> None:
     found = plan(GPT, Cluster.parse("4"), template="megatron", mesh=Mesh.parse("tp=2,dp=2"))
     assert {d.axis.name for _, layout in by_role(found, "input") for d in layout.dims[0]} == {"dp"}

@@ -28,7 +28,7 @@ from rhino.planner import Plan, plan
 from rhino.planner.cluster import Cluster
 
 MESHES = ("2", "4", "2x2", "2x4")
-TEMPLATES = ("dp", "zero3", "megatron")
+TEMPLATES = ("dp", "zero3", "megatron", "fsdp_tp")
 LIMIT = 1e-10
 PROGRAMS = Path(__file__).parent / "programs"
 
