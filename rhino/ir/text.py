@@ -47,7 +47,13 @@ from xdsl.irdl import IRDLOperation
 from xdsl.parser import AttrParser, Parser, ParserState, UnresolvedOperand
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span, Token
-from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
+from xdsl.utils.mlir_lexer import (
+    KIND_BY_PUNCTUATION_SPELLING,
+    MLIRLexer,
+    MLIRToken,
+    MLIRTokenKind,
+    StringLiteral,
+)
 
 from rhino.ir import dense, types
 from rhino.ir.collector import collector_paused
@@ -59,6 +65,13 @@ _LOCATION_ALIAS = re.compile(r"^[ \t]*(#[A-Za-z_]\w*)\s*=\s*loc(?=\()", re.MULTI
 
 #: One element of a dense literal: its text (of a complex number: its parts), whether a minus stood before it, where.
 Element = tuple[Any, bool, Span]
+
+#: Most tokens, after white space: a value, a bare identifier, or a mark that begins no longer token.
+_TOKEN = re.compile(
+    r"\s*+(?:(%(?:[0-9]++|[a-zA-Z$._-][a-zA-Z0-9$._-]*+))|([a-zA-Z_][a-zA-Z0-9_$.]*+)|([:,()}\[\]<>=+*?|]))",
+    re.ASCII,
+)
+_KINDS = (MLIRTokenKind.EOF, MLIRTokenKind.PERCENT_IDENT, MLIRTokenKind.BARE_IDENT)
 
 #: MLIR's limit of the width of integers.
 _MOST_BITS = (1 << 24) - 1
@@ -82,10 +95,20 @@ _FOREIGN_ERRORS = (
 
 
 class RhinoLexer(MLIRLexer):
-    """Reads an unclosed string in linear time; xDSL's pattern backtracks exponentially on one.
+    """Reads most tokens by one pattern, and an unclosed string in linear time; xDSL's backtracks exponentially on one.
 
     The printer escapes what is not ASCII, but xDSL reads escapes of such bytes as raw bytes, which no op takes.
     """
+
+    def lex(self) -> MLIRToken:
+        match = _TOKEN.match(self.input.content, self.pos)
+        if match is None:
+            return super().lex()
+        group = match.lastindex
+        assert group is not None
+        start, self.pos = match.span(group)
+        kind = _KINDS[group] if group < 3 else KIND_BY_PUNCTUATION_SPELLING[match[group]]
+        return Token(kind, Span(start, self.pos, self.input))
 
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
