@@ -27,9 +27,10 @@ from rhino.ir.layout import Layout
 from rhino.ir.layout_text import LayoutSpec, format_layout
 from rhino.ir.mesh import Mesh
 from rhino.planner.candidates import COMPUTE, Candidate, Cut, Options, choices_for, marks_for
+from rhino.planner.fold import Folding
 from rhino.planner.graph import Graph, Kind
 from rhino.planner.space import CandidateSet, Space, Spread, Workshop
-from rhino.planner.templates import batch_inputs, inputs, reach
+from rhino.planner.templates import Reach, batch_inputs, inputs, reach
 
 #: What may be forbidden as a whole.
 PARADIGMS = {
@@ -156,9 +157,52 @@ class Constraints:
                     remedy="fix a mesh with that axis: --mesh dp=2,tp=2",
                 )
 
+    def alike(self, graph: Graph, folding: Folding) -> bool:
+        """Whether they ask the same of all that a folding takes for copies, so that these may still decide alike.
+
+        Raises PlanError when a pattern matches nothing.
+        """
+        for one in self.all():
+            arguments, ops = _asked(one, graph)
+            if any(arguments.get(i) != arguments.get(first) for i, first in enumerate(folding.arguments)):
+                return False
+            if any(ops.get(i) != ops.get(first) for i, first in enumerate(folding.nodes)):
+                return False
+        return True
+
     def narrow(self, space: Space, options: Options) -> Space:
         """The part of a plan space that keeps to them. Raises PlanError naming the constraints that clash."""
         return _Narrowing(self, space, options).space()
+
+
+def _asked(constraint: Constraint, graph: Graph) -> tuple[dict[int, object], dict[int, object]]:
+    """The arguments and the ops that a constraint is about, each with what tells it from others of its class."""
+    if isinstance(constraint, Pin) or constraint.pattern is not None:
+        arguments, ops = targets(graph, str(constraint.pattern), both=isinstance(constraint, Ban))
+        return dict.fromkeys(arguments, True), dict.fromkeys(ops, True)
+    if constraint.what in ("sharded-states", "strided"):
+        return {}, {}  # of all of a role, or of all
+    found = _reached(graph, constraint.what)
+    return {i: found.values[i] for i in inputs(graph)}, dict(enumerate(found.nodes))
+
+
+def _reached(graph: Graph, paradigm: str) -> Reach:
+    """What sees the dimensions that a paradigm splits: ``data``, ``sequence`` or ``tensor``."""
+    batch = [(i, (0, graph.values[i].shape[0])) for i in batch_inputs(graph)]
+    if paradigm == "data":
+        return reach(graph, batch)
+    if paradigm == "sequence":
+        seeds = [(i, (d, n)) for i in inputs(graph) for d, n in enumerate(graph.values[i].shape)]
+        return reach(graph, [seed for seed in seeds if seed not in batch])
+    return reach(
+        graph,
+        [
+            (i, (d, n))
+            for i, slot in enumerate(graph.arguments)
+            if slot.role == "parameter"
+            for d, n in enumerate(graph.values[i].shape)
+        ],
+    )
 
 
 def label(op_name: str, location: Attribute) -> list[str]:
@@ -260,6 +304,7 @@ class _Narrowing:
         self.before = space
         self.arguments: dict[int, dict[Constraint, Callable[[Layout], bool]]] = {}
         self.ops: dict[int, dict[Constraint, Callable[[Candidate], bool]]] = {}
+        self.cuts: dict[tuple[Constraint, int], frozenset[Cut]] = {}
 
     def space(self) -> Space:
         for pin in self.constraints.pins:
@@ -287,9 +332,8 @@ class _Narrowing:
         return replace(self.before, sets=sets, arguments=spreads)
 
     def _meaning(self, constraint: Constraint, op: int) -> object:
-        """Paradigms mean other cuts for every op (but for strides); all else means the same for ops of one kind."""
-        paradigm = isinstance(constraint, Ban) and constraint.pattern is None and constraint.what != "strided"
-        return op if paradigm else None
+        """Paradigms mean cuts, which ops may have different ones of; all else means the same for ops of one kind."""
+        return self.cuts.get((constraint, op))
 
     def _pin(self, pin: Pin) -> None:
         arguments, ops = targets(self.graph, pin.pattern)
@@ -339,24 +383,12 @@ class _Narrowing:
                 if not node.free:
                     self.ops.setdefault(i, {})[ban] = _works_in_blocks(node.kind)
             return
-        batch = [(i, (0, graph.values[i].shape[0])) for i in batch_inputs(graph)]
-        if ban.what == "data":
-            seeds = batch
-        elif ban.what == "sequence":
-            seeds = [(i, (d, n)) for i in inputs(graph) for d, n in enumerate(graph.values[i].shape)]
-            seeds = [seed for seed in seeds if seed not in batch]
-        else:
-            seeds = [
-                (i, (d, n))
-                for i, slot in enumerate(graph.arguments)
-                if slot.role == "parameter"
-                for d, n in enumerate(graph.values[i].shape)
-            ]
-        found = reach(graph, seeds)
+        found = _reached(graph, ban.what)
         for i, node in enumerate(graph.nodes):
             cuts = found.nodes[i]
             if cuts and not node.free and (ban.what != "tensor" or node.kind.name in COMPUTE):
                 self.ops.setdefault(i, {})[ban] = _cuts_none_of(cuts)
+                self.cuts[ban, i] = cuts
         if ban.what == "tensor":
             return
         for i in inputs(graph):

@@ -66,8 +66,8 @@ class Search:
         *,
         effort: Effort | None = None,
     ) -> None:
-        """`constraints` narrow every plan space, layer by layer, so nothing is folded under them; `objective` is
-        ``time``, or ``memory`` for what needs the least.
+        """`constraints` narrow every plan space; layers are folded if these ask the same of all of them; `objective`
+        is ``time``, or ``memory`` for what needs the least. Raises PlanError for a pattern that matches nothing.
         """
         self.constraints = constraints or Constraints()
         self.objective = objective
@@ -77,9 +77,9 @@ class Search:
         self.progress = progress
         self.effort = effort or Effort()
         self.options: Options = discover(graph)
-        self.folding = (
-            fold(graph, self.options) if self.effort.folded and not self.constraints else unfolded(graph)
-        )
+        self.folding = fold(graph, self.options) if self.effort.folded else unfolded(graph)
+        if not self.constraints.alike(graph, self.folding):
+            self.folding = unfolded(graph)
         self.leaders = together(self.folding, regions(graph, self.options))
         self.few_buckets = weight(graph) < FEW_BUCKETS * BUCKET_BYTES
         self.rough = bool(self.folding.runs) and not self.few_buckets
