@@ -51,6 +51,8 @@ def slice_(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
 
 def pad(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     x, value = operands
+    if types.element_of(x) != types.element_of(value):
+        ctx.fail(op, f"{types.show(x.type)} is padded with {types.show(value.type)}")
     low, high = ctx.ints(op, "edge_padding_low"), ctx.ints(op, "edge_padding_high")
     return [padded(ctx, x, value, low, high, ctx.ints(op, "interior_padding", [0] * len(low)))]
 

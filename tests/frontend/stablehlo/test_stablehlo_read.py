@@ -334,6 +334,13 @@ def body(op: str) -> str:
             "f:2:37",
         ),
         ("%0 = ~", ProgramError, "unexpected character", "f:2:8"),
+        (
+            "%1 = stablehlo.constant dense<(1.0, 2.0)> : tensor<complex<f32>> %0 = stablehlo.pad %x, %1, low = [0], "
+            "high = [1], interior = [0] : (tensor<2xf32>, tensor<complex<f32>>) -> tensor<3xf32>",
+            ProgramError,
+            "f32[2] is padded with complex<f32>",
+            "f:2:",
+        ),
     ],
 )
 def test_errors_say_where(op: str, error: type[RhinoError], message: str, where: str) -> None:
