@@ -95,7 +95,7 @@ class Cluster:
         if kind is None and nodes is not None:
             raise UsageError(f"cluster '{text}' names no kind of device", remedy=f"write {text}xH100, say")
         part = hardware(kind or "CPU")
-        if devices < 1 or nodes == "0":
+        if devices < 1 or (nodes is not None and int(nodes) < 1):
             raise UsageError(f"cluster '{text}' has no devices", remedy="every number is 1 or more")
         if nodes is not None:
             return Cluster(int(nodes), devices, part)

@@ -30,7 +30,7 @@ from rhino.dialects.verify import check_placed, verify
 from rhino.ir import types
 from rhino.ir.collector import collector_paused
 from rhino.ir.digest import digest
-from rhino.ir.errors import MeshError, PlanError, RhinoWarning, UsageError
+from rhino.ir.errors import MeshError, PlanError, RhinoError, RhinoWarning, UsageError
 from rhino.ir.mesh import Mesh
 from rhino.ir.verify import check_dominance
 from rhino.planner.cluster import Cluster
@@ -371,6 +371,15 @@ def load_plan(text: str, program: ModuleOp, *, name: str = "<plan>") -> Plan:
     """Read a plan's text for a program. Raises PlanError when it was made for another one, ProgramError when it is
     malformed.
     """
+    try:
+        return _load(text, program, name)
+    except RhinoError as error:
+        error.where = error.where or name
+        raise
+
+
+def _load(text: str, program: ModuleOp, name: str) -> Plan:
+    """`load_plan`; not all errors name the file."""
     began = time.perf_counter()
     module = parse_module(text, name, verify=False)
     verify(module)

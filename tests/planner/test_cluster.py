@@ -29,7 +29,7 @@ def test_text_says_nodes_devices_and_kind() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [("", "cannot read"), ("H100", "cannot read"), ("2x8", "names no kind"), ("8xTPU9", "no data about"),
-     ("0xH100", "no devices"), ("12xH100", "do not fill nodes")],
+     ("0xH100", "no devices"), ("00x8xH100", "no devices"), ("12xH100", "do not fill nodes")],
 )  # fmt: skip
 def test_malformed_clusters_say_what_to_write(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:

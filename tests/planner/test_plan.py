@@ -16,7 +16,7 @@ from rhino.dialects import signature
 from rhino.dialects.dist.layouts import argument_layouts
 from rhino.dialects.verify import verify
 from rhino.ir import types
-from rhino.ir.errors import MeshError, PlanError
+from rhino.ir.errors import MeshError, PlanError, RhinoError
 from rhino.ir.evaluate import run_module
 from rhino.ir.mesh import Mesh
 from rhino.ir.optimizers import AdamW
@@ -165,6 +165,10 @@ def test_a_plan_is_read_back_for_its_program_only() -> None:
         load_plan(found.text(), mlp(8, [8, 16]))
     with pytest.raises(PlanError, match="no plan"):
         load_plan('dist.mesh @mesh = <["x"=2]>\nfunc.func @main() {\n  func.return\n}', step)
+    damaged = found.text().replace("dist.mesh @mesh", "dist.mesh @other", 1)
+    with pytest.raises(RhinoError) as error:
+        load_plan(damaged, step, name="some.mlir")
+    assert error.value.where is not None and error.value.where.startswith("some.mlir")
 
 
 def test_a_batch_that_cannot_be_divided_and_a_mesh_that_does_not_fit() -> None:
