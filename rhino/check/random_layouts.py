@@ -72,7 +72,11 @@ def random_splits(choices: Choices, rule: Rule, atoms: Sequence[AxisRef]) -> lis
         if factor is None:
             continue
         taken = [Digit(s.axis, s.period) for s in out if s.factor == factor]
-        options = periods(rule.sizes[factor], taken, atom)
+        options = [
+            p
+            for p in periods(rule.sizes[factor], taken, atom)
+            if rule.halo_error([*out, Split(atom, factor, p)]) is None
+        ]
         if options:
             out.append(Split(atom, factor, choices.pick(options[::-1])))
     return out

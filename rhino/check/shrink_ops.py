@@ -66,7 +66,8 @@ def facts_of(op: HloOp, rule: Rule) -> Facts:
         return Facts(frozenset(), {"rest": rest}, ((("s",), ("k", "rest")),))
     if isinstance(op, GatherOp | ScatterOp):
         return Facts(frozenset(f for f in whole if not f.startswith("i")), {}, ())
-    return Facts(whole, {}, ())
+    # Edges are as wide in a small program, and must lie within one neighbour there, too.
+    return Facts(whole | frozenset(rule.halos), {}, ())
 
 
 def _slice(op: SliceOp, rule: Rule) -> Facts:

@@ -10,6 +10,9 @@ factors is written in parentheses, major to minor: ``"b s (t h d) -> b s t h d"`
 
 A factor that appears in results only (a broadcast or an iota) may be split freely: every device makes its
 part.
+A factor in `halos` is one whose pieces need their neighbours' edges (overlapping windows): it may be split in
+contiguous blocks only, none of them shorter than the edge that its neighbour needs of it. The op exchanges the
+edges itself.
 `linear` lists groups of operands through which a partial sum may pass when exactly the operands of one group
 are partial; `carries` says the same for any kind (a maximum carries partial max); `structural` ops (reshape,
 transpose, concat, ...) let a partial of any kind through when all their operands are partial.
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -38,6 +41,17 @@ class Split:
     axis: AxisRef
     factor: str
     period: int
+
+
+@dataclass(frozen=True)
+class Halo:
+    """What a piece of a factor needs of operand `operand` beyond its own part of it: so many elements of the factor's
+    dimension from before and behind.
+    """
+
+    operand: int
+    before: int
+    after: int
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,7 @@ class Rule:
     linear: tuple[tuple[int, ...], ...] = ()
     structural: bool = False
     carries: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    halos: Mapping[str, Halo] = field(default_factory=dict)
 
     def kind(self, factor: str) -> str:
         return self.kinds.get(factor, "pass")
@@ -112,6 +127,41 @@ class Rule:
             tuple(one(dims, False) for dims in self.operands), tuple(one(dims, True) for dims in self.results)
         )
 
+    def most(self, factor: str) -> int:
+        """Into how many pieces a factor may be split at most."""
+        halo = self.halos.get(factor)
+        edge = 0 if halo is None else max(halo.before, halo.after)
+        if halo is None or not edge:
+            return self.sizes[factor]
+        at = self.locate(self.operands[halo.operand], factor)
+        assert at is not None
+        return min(self.sizes[factor], self.sizes[factor] * at[1] // edge)
+
+    def halo_error(self, splits: Iterable[Split]) -> str | None:
+        """Why some of these splits cut a factor so that its pieces cannot get the edges they need; None if they can.
+
+        Edges come from the next neighbours only, and only contiguous blocks have neighbours.
+        """
+        if not self.halos:
+            return None
+        own: dict[str, list[Split]] = {}
+        for split in splits:
+            if split.factor in self.halos:
+                own.setdefault(split.factor, []).append(split)
+        for factor, found in own.items():
+            left = self.sizes[factor]
+            for split in sorted(found, key=lambda s: -s.period):
+                if split.period != left:
+                    return f"dimension '{factor}' has overlapping windows, and only contiguous blocks of them pass"
+                left //= split.axis.size
+            if (pieces := self.sizes[factor] // left) > self.most(factor):
+                halo = self.halos[factor]
+                return (
+                    f"a piece of {pieces} of dimension '{factor}' would need more than its neighbours hold "
+                    f"({halo.before} elements before and {halo.after} behind)"
+                )
+        return None
+
     def block(self, choices: Sequence[tuple[AxisRef, str]]) -> tuple[Split, ...] | None:
         """Contiguous splits of factors by axes; several axes on one factor nest, the first is major.
 
@@ -124,7 +174,7 @@ class Rule:
                 return None
             out.append(Split(axis, factor, left[factor]))
             left[factor] //= axis.size
-        return tuple(out)
+        return tuple(out) if self.halo_error(out) is None else None
 
     def forward(self, operands: Sequence[Layout]) -> tuple[Layout, ...] | str:
         """Result layouts that follow from operand layouts without communication, or why there are none."""
@@ -143,6 +193,8 @@ class Rule:
             if isinstance(split, str):
                 return f"axis '{atom.name}': {split}"
             splits[atom] = split
+        if (why := self.halo_error(splits.values())) is not None:
+            return why
         placement = self.place(list(splits.values()))
         # A conflict between two atoms on one factor shows up as an ill-formed layout.
         if any(a != b.without(partials) for a, b in zip(placement.operands, operands, strict=True)):
@@ -201,6 +253,8 @@ class Rule:
                     split = Split(digit.axis, *at)
                     if splits.setdefault(digit.axis, split) != split:
                         return "results are split differently"
+        if (why := self.halo_error(splits.values())) is not None:
+            return why
         placement = self.place(list(splits.values()))
         for got, want in zip(placement.results, results, strict=True):
             if got.dims != want.dims:

@@ -195,12 +195,14 @@ def _ties(op: HloOp, rule: Rule, splats: tuple[bool, ...]) -> Iterator[_Tie]:
 
 
 def _fixed(op: HloOp, rule: Rule) -> set[str]:
-    """Factors that may be split but not grown: groups, updates of which a scatter can drop none, and dimensions that
-    `hlo.pad` shifts by as much as they hold (the padding would come into view)."""
+    """Factors that may be split but not grown: groups, updates of which a scatter can drop none, dimensions over which
+    windows slide, and dimensions that `hlo.pad` shifts by as much as they hold (the padding would come into view)."""
     if isinstance(op, PadOp):
         return {f for dim, low in zip(rule.results[0], op.amounts[0], strict=True) if low for f in dim}
     if isinstance(op, ConvolutionOp):
-        return {"g"}
+        return {"g", *rule.halos}
+    if rule.halos:
+        return set(rule.halos)
     if isinstance(op, ScatterOp) and (not op.indexing.index_map or get_text(op.properties, "kind") == "set"):
         return {f"i{d}" for d in op.indexing.batch_dims}
     return set()

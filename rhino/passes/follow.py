@@ -153,7 +153,10 @@ def _visit(node: _Node, state: _State, backward: bool) -> bool:
                 if factor is not None and node.rule.kind(factor[0]) != "whole":
                     votes[digit.axis][factor] += weight
     changed = False
-    for atom in state.mesh.atoms:
+    atoms = state.mesh.atoms
+    if node.rule.halos:  # the major axis of a dimension must come first, whatever its place in the mesh
+        atoms = (*atoms, *reversed(atoms))
+    for atom in atoms:
         if atom in node.splits or atom not in votes:
             continue
         for factor, _ in sorted(votes[atom].items(), key=lambda item: (-item[1], item[0])):
@@ -185,6 +188,8 @@ def _tensors(node: _Node) -> list[tuple[SSAValue, tuple[tuple[str, ...], ...], b
 
 def _accepts(node: _Node, split: Split, state: _State) -> bool:
     """Whether the op may take one more split: all layouts stay well-formed and pinned ones as they are."""
+    if node.rule.halo_error([*node.splits.values(), split]) is not None:
+        return False
     placement = node.rule.place([*node.splits.values(), split])
     layouts = (*placement.operands, *placement.results)
     for (value, _, _), layout in zip(_tensors(node), layouts, strict=True):
@@ -222,8 +227,11 @@ def _split_for_partial(node: _Node, atom: AxisRef, kind: str) -> None:
         if node.rule.kind(factor) == kind:
             taken = [Digit(s.axis, s.period) for s in node.splits.values() if s.factor == factor]
             period = _free_period(node.rule.sizes[factor], taken, atom)
-            if period is not None:
-                node.splits[atom] = Split(atom, factor, period)
+            if period is None:
+                continue
+            split = Split(atom, factor, period)
+            if node.rule.halo_error([*node.splits.values(), split]) is None:
+                node.splits[atom] = split
                 return
 
 

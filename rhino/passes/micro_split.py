@@ -172,7 +172,7 @@ def _reach(
                 continue
             own = (rule.results if made else rule.operands)[index]
             at = rule.factor_at(own, dim, Digit(unit, period))
-            if at is None or rule.kind(at[0]) == "whole":
+            if at is None or rule.kind(at[0]) == "whole" or at[0] in rule.halos:
                 continue
             for other, dims in zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True):
                 where = rule.locate(dims, at[0])

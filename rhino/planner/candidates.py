@@ -151,7 +151,8 @@ def cut_of(rule: Rule, dims: Dims, mark: Mark) -> list[Cut]:
         if period % minor == 0:
             inside = period // minor
             if inside > 1 and size % inside == 0:
-                return [] if rule.kind(factor) == "whole" else [Cut(factor, inside)]
+                barred = rule.kind(factor) == "whole" or (factor in rule.halos and inside != size)
+                return [] if barred else [Cut(factor, inside)]
         minor *= size
     return []
 
@@ -226,7 +227,7 @@ def _splits(rule: Rule, combination: Sequence[Choice], axes: Sequence[AxisRef]) 
         if nested is None:
             return None
         out += [Split(axis, factor, period) for axis, period in nested]
-    return tuple(out)
+    return tuple(out) if rule.halo_error(out) is None else None
 
 
 def _nest(digits: Sequence[tuple[AxisRef, int]]) -> list[tuple[AxisRef, int]] | None:

@@ -154,6 +154,21 @@ def _bucket(
     ]
 
 
+def edge_items(
+    steps: Sequence[Collective],
+    price: Callable[[Collective], float],
+    reads: tuple[int, ...],
+    numbers: Sequence[int],
+    source: Hashable,
+) -> tuple[list[Item], tuple[int, ...]]:
+    """The exchanges of edges of an op's first operand (see `Communication.edges`), and what the op then reads; step i
+    makes the buffer ``numbers[i]``.
+    """
+    if not steps:
+        return [], reads
+    return reshard_items(steps, price, reads[0], numbers, source), (numbers[-1], *reads[1:])
+
+
 def reshard_items(
     steps: Sequence[Collective],
     price: Callable[[Collective], float],

@@ -14,11 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rhino.ir import types
 from rhino.ir.layout import Digit, Layout
-from rhino.ir.mesh import AxisRef, Mesh
+from rhino.ir.mesh import AxisRef, Mesh, merge_refs
 from rhino.ir.reshard import Step, reshard_steps
+from rhino.ir.rule import Placement
 from rhino.planner.cluster import Cluster
 from rhino.planner.combine import BUCKETED, Collective
+from rhino.planner.cost import copy_time
+from rhino.planner.graph import Kind
 from rhino.planner.model.collectives import KINDS, collective_time
 from rhino.planner.model.machine import network
 from rhino.planner.pairs import Catalogue, Question, question_of
@@ -102,8 +106,37 @@ class Communication:
             )
         return self._collectives[key]
 
+    def edges(self, kind: Kind, placement: Placement) -> tuple[Collective, ...]:
+        """The edges that an op gets from its neighbours to put to operand 0, one dimension after the other."""
+        out: list[Collective] = []
+        shape: list[int] = []
+        for factor, halo in kind.rule.halos.items():
+            assert halo.operand == 0
+            at, layout = kind.rule.locate(kind.rule.operands[0], factor), placement.operands[0]
+            assert at is not None
+            if not layout.dims[at[0]] or not halo.before + halo.after:
+                continue
+            global_shape, itemsize = kind.operand_tensors[0]
+            shape = shape or list(layout.local_shape(global_shape))
+            before = math.prod(shape) * itemsize
+            shape[at[0]] += halo.before + halo.after
+            axes = merge_refs([digit.axis for digit in layout.dims[at[0]]])
+            after, element = math.prod(shape) * itemsize, types.element_name(kind.operands[0].element_type)
+            out.append(
+                Collective("halo", *self.spread(axes), axes, None, float(before), float(after), element)
+            )
+        return tuple(out)
+
+    def edge_seconds(self, kind: Kind, placement: Placement) -> float:
+        """Seconds that an op takes to get its neighbours' edges."""
+        return sum(self.price(step) for step in self.edges(kind, placement))
+
     def price(self, collective: Collective) -> float:
-        """Seconds of a collective."""
+        """Seconds of a collective; of edges, with putting them to what is there."""
+        if collective.kind == "halo":
+            moved = collective.result - collective.operand
+            sent = self.time("halo", collective.members, collective.nodes, moved)
+            return sent + copy_time(self.cluster.hardware, collective.result, 1)
         return self.time(collective.kind, collective.members, collective.nodes, collective.operand)
 
     def share(self, kind: str, g: int, k: int, size: float, bucket: int) -> float:
@@ -191,6 +224,10 @@ class Communication:
     def _time(self, kind: str, g: int, k: int, size: float) -> float:
         if kind == "shard":
             return self.cluster.hardware.launch
+        if (
+            kind == "halo"
+        ):  # to the next on either side: where a group spans nodes, some of them are elsewhere
+            kind, g, k = ("permute", 1, 2) if k > 1 else ("permute", 2, 1)
         return float(collective_time(self.network, KINDS[kind], float(g), float(k), float(size), 0.0))
 
     def _move(self, step: Step, shape: Sequence[int]) -> Move:

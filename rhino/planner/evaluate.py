@@ -17,7 +17,7 @@ from rhino.ir import types
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
 from rhino.planner.cluster import Cluster
-from rhino.planner.combine import Item, reshard_items
+from rhino.planner.combine import Item, edge_items, reshard_items
 from rhino.planner.communication import Communication
 from rhino.planner.cost import VIEWS, held, op_time, shards_of
 from rhino.planner.graph import COMPUTE, Kind, kind_of
@@ -66,6 +66,11 @@ def work_of(
                 tuple(layouts[o] for o in op.operands), tuple(layouts[r] for r in op.results)
             )
             kind = kind_of(op, kinds)
+            edges = communication.edges(kind, placement)
+            made = [fresh + i for i in range(len(edges))]
+            fresh += len(edges)
+            exchanged, reads = edge_items(edges, communication.price, reads, made, op)
+            items += exchanged
             seconds = op_time(hardware, kind, placement, shards_of(placement))
             view, heavy = kind.name in VIEWS, kind.name in COMPUTE
             items.append(Item(seconds, False, reads, writes, view, heavy=heavy, source=op))

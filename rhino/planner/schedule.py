@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from rhino.ir import types
 from rhino.ir.layout import Layout
 from rhino.ir.rule import Placement
-from rhino.planner.combine import Item, reshard_items
+from rhino.planner.combine import Item, edge_items, reshard_items
 from rhino.planner.cost import VIEWS, elements, held, shards_of
 from rhino.planner.graph import COMPUTE, Graph, result_argument
 from rhino.planner.network import Decision
@@ -297,6 +297,10 @@ def work_of(plan: Schedule, shop: Workshop) -> Work:
         writes = tuple(
             (number(v), size(v, layout)) for v, layout in zip(node.results, placement.results, strict=True)
         )
+        edges = communication.edges(node.kind, placement)
+        made = [number((index, "edges", i)) for i in range(len(edges))]
+        exchanged, inputs = edge_items(edges, communication.price, inputs, made, index)
+        items += exchanged
         seconds = shop.op_seconds(node.kind, placement, candidate.shards)
         heavy = node.kind.name in COMPUTE
         items.append(Item(seconds, False, inputs, writes, node.kind.name in VIEWS, heavy=heavy, source=index))

@@ -100,7 +100,14 @@ class Workshop:
         key = id(kind), choices, together
         if key not in self._sets:
             found = candidates(kind.rule, choices, self.axes, together)
-            times = [MICRO * self.op_seconds(kind, c.placement, c.shards) for c in found]
+            times = [
+                MICRO
+                * (
+                    self.op_seconds(kind, c.placement, c.shards)
+                    + self.communication.edge_seconds(kind, c.placement)
+                )
+                for c in found
+            ]
             made = CandidateSet(
                 found,
                 np.array(times),

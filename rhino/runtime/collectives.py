@@ -192,6 +192,36 @@ class Communicator:
                 work.wait()
         return from_bytes(out, x.dtype, x.shape)
 
+    def halo(
+        self, x: torch.Tensor, axes: Axes, dim: int, edges: tuple[int, int], fill: bool | int | float
+    ) -> torch.Tensor:
+        """`x` with the last ``edges[0]`` elements along `dim` of the member before it in front, and the first
+        ``edges[1]`` of the one behind it behind; `fill` stands there where there is no such member.
+        """
+        group, (low, high) = self.groups[axes], edges
+        extent = x.shape[dim]
+        shapes = [(*x.shape[:dim], count, *x.shape[dim + 1 :]) for count in edges]
+        before, behind = (x.new_full(shape, fill) for shape in shapes)
+        if math.prod(x.shape):
+            # What goes to the member behind is what it wants from before, and the other way round.
+            sides = ((-1, high, 0, before), (1, low, extent - low, behind))
+            ops = []
+            for step, count, start, edge in sides:
+                other = group.index + step
+                if not 0 <= other < group.size:
+                    continue
+                if count:
+                    sent = as_bytes(x.narrow(dim, start, count))
+                    ops.append(dist.P2POp(dist.isend, sent, group.members[other]))
+                if edge.numel():
+                    # A view of a contiguous array: the bytes arrive in it.
+                    ops.append(dist.P2POp(dist.irecv, as_bytes(edge), group.members[other]))
+            if ops:
+                with self._naming("halo", group):
+                    for work in dist.batch_isend_irecv(ops):
+                        work.wait()
+        return torch.cat((before, x, behind), dim)
+
     def coordinate(self, axes: Axes) -> int:
         """This device's coordinate on `axes`, outer first."""
         return self.mesh.coordinate(self.rank, axes)

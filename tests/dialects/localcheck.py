@@ -71,7 +71,10 @@ def placements(
     """Layouts of operands and results; at most `limit`, evenly picked."""
     found = []
     for choice in itertools.product(*(options(rule, atom, dtypes) for atom in mesh.atoms)):
-        placed = rule.place([c for c in choice if isinstance(c, Split)])
+        splits = [c for c in choice if isinstance(c, Split)]
+        if rule.halo_error(splits) is not None:
+            continue
+        placed = rule.place(splits)
         operands, results = list(placed.operands), list(placed.results)
         for c in choice:
             if isinstance(c, Partial):

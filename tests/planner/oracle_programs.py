@@ -345,6 +345,8 @@ def bytes_sent(kind: str, before: int, after: int, members: int) -> int:
         return after - after // members
     if kind == "permute":
         return before
+    if kind == "halo":  # a rank between two others; those at the ends send to one side only
+        return after - before
     return before - before // members  # all_to_all, reduce_scatter: all but the own piece
 
 

@@ -85,6 +85,25 @@ class BuilderCore:
 
         return self.insert(AxisIndexOp.over(axes, mesh)).results[0]
 
+    def halo(
+        self,
+        x: SSAValue,
+        dim: int,
+        axes: Sequence[AxisRef],
+        mesh: Mesh,
+        edges: tuple[int, int],
+        kind: str,
+        reason: str,
+    ) -> SSAValue:
+        """A block of a dimension that is cut over `axes`, with the `edges` of the blocks before and behind it; beyond
+        the first and the last block stands the neutral element of `kind`. For local programs only.
+        """
+        from rhino.dialects.dist.halo import HaloOp
+
+        low, high = edges
+        op = HaloOp.make(x, axes, mesh, reason=reason, kind=kind, dim=dim, low=low, high=high)
+        return self.insert(op).result
+
     def shard(self, x: SSAValue, layout: Layout, mesh: Mesh) -> SSAValue:
         """This device's part of a value that every device holds whole. For local programs only."""
         from rhino.dialects.dist.collectives import ShardOp

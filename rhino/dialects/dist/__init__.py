@@ -2,7 +2,7 @@
 
 from xdsl.ir import Dialect
 
-from rhino.dialects.dist import collectives, mesh, reshard
+from rhino.dialects.dist import collectives, halo, mesh, reshard
 from rhino.dialects.dist.attributes import AxesAttr, LayoutAttr, MeshAttr
 from rhino.dialects.dist.collectives import (
     AllGatherOp,
@@ -13,11 +13,12 @@ from rhino.dialects.dist.collectives import (
     ReduceScatterOp,
     ShardOp,
 )
+from rhino.dialects.dist.halo import HaloOp
 from rhino.dialects.dist.local import CollectiveOp, LocalOp
 from rhino.dialects.dist.mesh import MeshOp, find_mesh, mesh_of
 from rhino.dialects.dist.reshard import ReshardOp
 
-Dist = Dialect("dist", [*mesh.OPS, *reshard.OPS, *collectives.OPS], [MeshAttr, LayoutAttr, AxesAttr])
+Dist = Dialect("dist", [*mesh.OPS, *reshard.OPS, *collectives.OPS, *halo.OPS], [MeshAttr, LayoutAttr, AxesAttr])
 
 __all__ = [
     "AllGatherOp",
@@ -27,6 +28,7 @@ __all__ = [
     "AxisIndexOp",
     "CollectiveOp",
     "Dist",
+    "HaloOp",
     "LayoutAttr",
     "LocalOp",
     "MeshAttr",

@@ -28,7 +28,7 @@ from rhino.ir.layout import PARTIAL_KINDS
 from rhino.ir.mesh import AxisRef, Mesh
 
 
-class _ReducingOp(CollectiveOp, ABC):
+class ReducingOp(CollectiveOp, ABC):
     """A collective that combines arrays with a reduction kind, written before the operand."""
 
     kind_attr = prop_def(StringAttr, prop_name="kind")
@@ -84,7 +84,7 @@ class _OneDigitOp(CollectiveOp, ABC):
 
 
 @irdl_op_definition
-class AllReduceOp(_ReducingOp):
+class AllReduceOp(ReducingOp):
     """The combination of a group, for all: ``dist.all_reduce sum %x over ["tp"] : tensor<4x8xf32>``."""
 
     name = "dist.all_reduce"
@@ -117,7 +117,7 @@ class AllGatherOp(_OneDigitOp):
 
 
 @irdl_op_definition
-class ReduceScatterOp(_ReducingOp, _OneDigitOp):
+class ReduceScatterOp(ReducingOp, _OneDigitOp):
     """Every rank gets its part of the combination of its group.
 
     ``dist.reduce_scatter sum %x dim 0 over ["dp"] : tensor<8x64xf32> -> tensor<4x64xf32>``; the period is

@@ -83,6 +83,33 @@ def all_to_all(
     return _per_group(mesh, axes, values, one)
 
 
+def halo(
+    mesh: Mesh,
+    axes: tuple[AxisRef, ...],
+    values: Arrays,
+    dim: int,
+    edges: tuple[int, int],
+    fill: np.generic | bool | int | float,
+) -> list[np.ndarray]:
+    """Every rank gets the last elements along `dim` of the one before it and the first of the one behind it put to its
+    own array, ``edges`` of them; at the ends of the group `fill`.
+    """
+    low, high = edges
+
+    def one(parts: Arrays) -> list[np.ndarray]:
+        shape, extent = list(parts[0].shape), parts[0].shape[dim]
+
+        def outside(count: int) -> np.ndarray:
+            return np.full([*shape[:dim], count, *shape[dim + 1 :]], fill, parts[0].dtype)
+
+        first, last = outside(low), outside(high)
+        before = [first, *(np.take(p, range(extent - low, extent), dim) for p in parts[:-1])]
+        behind = [*(np.take(p, range(high), dim) for p in parts[1:]), last]
+        return [np.concatenate(trio, axis=dim) for trio in zip(before, parts, behind, strict=True)]
+
+    return _per_group(mesh, axes, values, one)
+
+
 def shard(mesh: Mesh, axes: tuple[AxisRef, ...], values: Arrays, dim: int, period: int) -> list[np.ndarray]:
     """Every rank keeps its part of its own array."""
 

@@ -113,7 +113,7 @@ class CollectiveOp(LocalOp, ABC):
         result = cls.result_shape(shape, members, properties)
         for digit, where in ((cls.CUT, shape), (cls.JOIN, result)):
             if digit is not None and digit[1] in properties:
-                dim, period = (_integer(properties, key) for key in digit)
+                dim, period = (integer_of(properties, key) for key in digit)
                 if period == where[dim]:
                     del properties[digit[1]]
         if reason is not None:
@@ -133,15 +133,15 @@ class CollectiveOp(LocalOp, ABC):
         """Shape of the result for an operand of `shape` in groups of `members`."""
         out = list(shape)
         if cls.CUT is not None:
-            out[_integer(properties, cls.CUT[0])] //= members
+            out[integer_of(properties, cls.CUT[0])] //= members
         if cls.JOIN is not None:
-            out[_integer(properties, cls.JOIN[0])] *= members
+            out[integer_of(properties, cls.JOIN[0])] *= members
         return tuple(out)
 
     def digit(self, names: tuple[str, str], shape: Sequence[int]) -> tuple[int, int]:
         """``(dim, local period)`` of a digit on an array of `shape`."""
-        dim = _integer(self.properties, names[0])
-        return dim, _integer(self.properties, names[1]) if names[1] in self.properties else shape[dim]
+        dim = integer_of(self.properties, names[0])
+        return dim, integer_of(self.properties, names[1]) if names[1] in self.properties else shape[dim]
 
     def cut(self) -> tuple[int, int]:
         """``(dim, local period)`` of the digit cut from the operand, for ops that cut."""
@@ -158,7 +158,7 @@ class CollectiveOp(LocalOp, ABC):
         x, result = types.type_of(self.x), types.type_of(self.result)
         shape = types.shape_of(self.x)
         for names in (self.CUT, self.JOIN):
-            if names is not None and not 0 <= (dim := _integer(self.properties, names[0])) < len(shape):
+            if names is not None and not 0 <= (dim := integer_of(self.properties, names[0])) < len(shape):
                 return f"operand 0 of type {types.show(x)} has no dim {dim}"
         if self.CUT is not None and (why := _digit_error(shape, self.digit(self.CUT, shape), members)):
             return f"operand 0 of type {types.show(x)}: {why}"
@@ -254,7 +254,7 @@ def print_period(printer: Printer, period: IntegerAttr | None) -> None:
         printer.print_string(f" period {period.value.data}")
 
 
-def _integer(properties: Properties, name: str) -> int:
+def integer_of(properties: Properties, name: str) -> int:
     attr = properties[name]
     assert isinstance(attr, IntegerAttr)
     return attr.value.data

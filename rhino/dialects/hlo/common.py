@@ -24,6 +24,7 @@ from rhino.dialects.hlo.base import ints
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.layout import Layout
+from rhino.ir.neutral import identity as identity
 from rhino.ir.rule import Dims
 
 Cotangents = Sequence[SSAValue | None]
@@ -90,23 +91,6 @@ def factor_cuts(dims: Dims, sizes: dict[str, int], layout: Layout, factor: str) 
 def wide(x: np.ndarray) -> np.ndarray:
     """`x` in the precision in which sums are accumulated: f32 for f16, bf16 and f8, its own otherwise."""
     return x.astype(np.float32) if x.dtype in types.NARROW_FLOATS else x
-
-
-def identity(kind: str, dtype: np.dtype) -> np.generic | bool | int | float:
-    """The neutral element of a reduction `kind` (sum, prod, max, min, and, or) in `dtype`."""
-    if kind in ("sum", "or"):
-        return dtype.type(0)
-    if kind == "prod":
-        return dtype.type(1)
-    if kind == "and":
-        return dtype.type(True) if dtype == np.bool_ else np.invert(dtype.type(0))
-    low = kind == "max"
-    if dtype == np.bool_:
-        return np.bool_(not low)
-    if np.issubdtype(dtype, np.integer):
-        info = np.iinfo(dtype)
-        return dtype.type(info.min if low else info.max)
-    return dtype.type(-np.inf if low else np.inf)
 
 
 def python_number(value: np.generic | bool | int | float) -> bool | int | float:

@@ -12,10 +12,10 @@ from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from rhino.dialects.hlo.base import TENSOR, HloOp, Localizer, Properties, get_integer, get_ints, integer
 from rhino.dialects.hlo.common import Cotangents, check_element, factor_cuts, integer_def, ints_def, wide
-from rhino.dialects.hlo.window import WindowDim, check_window, pad_for, windows_of
+from rhino.dialects.hlo.window import WindowDim, check_window, pad_for, padded_by, windows_of, with_edges
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
-from rhino.ir.rule import Rule
+from rhino.ir.rule import Halo, Rule
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
@@ -91,9 +91,9 @@ class ConvolutionOp(HloOp):
         return get_integer(self.properties, "feature_groups"), get_integer(self.properties, "batch_groups")
 
     def rule(self) -> Rule:
-        """Batch, result features, groups pass; input features are contracted; space stays whole.
+        """Batch, result features, groups pass; input features are contracted; space may be cut in blocks.
 
-        The exceptions in space are 1x1 windows and windows that cut it into blocks (patches).
+        Where windows overlap, a device gets the edges of its part from its neighbours (see `WindowDim.factors`).
         """
         n, (o, i) = types.shape_of(self.x)[0], types.shape_of(self.w)[:2]
         groups, batch_groups = self.groups
@@ -103,11 +103,12 @@ class ConvolutionOp(HloOp):
         if groups * batch_groups > 1:
             g, sizes["g"] = ("g",), groups * batch_groups
         on_batch, on_feature = ((), g) if groups > 1 else (g, ())
-        space = [d.factors(str(k), sizes, kinds) for k, d in enumerate(self.dims)]
+        halos: dict[str, Halo] = {}
+        space = [d.factors(str(k), sizes, kinds, halos, contracts=True) for k, d in enumerate(self.dims)]
         x = ((*on_batch, "n"), (*on_feature, "i"), *(s[0] for s in space))
         w = ((*g, "o"), ("i",), *(s[1] for s in space))
         y = (("n",), (*g, "o"), *(s[2] for s in space))
-        return Rule((x, w), (y,), sizes, kinds, linear=((0,), (1,)))
+        return Rule((x, w), (y,), sizes, kinds, linear=((0,), (1,)), halos=halos)
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         x, w = wide(operands[0]), wide(operands[1])
@@ -195,8 +196,9 @@ class ConvolutionOp(HloOp):
         count = factor_cuts(rule.operands[1], dict(rule.sizes), ctx.operands[1], "g")
         groups, batch_groups = self.groups
         name, value = ("feature_groups", groups) if groups > 1 else ("batch_groups", batch_groups)
-        properties = {**self.properties, name: integer(value // count)}
-        return ctx.builder.emit(ConvolutionOp, operands, properties).results
+        x, dims = with_edges(ctx, self, self.dims, 2, operands[0], "sum")
+        properties = {**padded_by(self.properties, dims), name: integer(value // count)}
+        return ctx.builder.emit(ConvolutionOp, [x, operands[1]], properties).results
 
 
 def spatial_dims(x: Sequence[int], w: Sequence[int], properties: Properties, both: str) -> list[WindowDim]:

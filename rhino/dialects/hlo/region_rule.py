@@ -96,7 +96,7 @@ def _tie_op(ties: Ties, op: object) -> None:
                 ties.keep_whole([(value, d)])
             for name in names:
                 at.setdefault(name, []).append((value, d))
-                if len(names) != 1 or rule.kind(name) != "pass":
+                if len(names) != 1 or rule.kind(name) != "pass" or name in rule.halos:
                     ties.keep_whole([(value, d)])
     for nodes in at.values():
         if any(ties.is_whole(n) for n in nodes):

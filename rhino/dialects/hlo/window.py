@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_ints, get_text
+from rhino.dialects.hlo.base import TENSOR, HloOp, Localizer, Properties, get_ints, get_text, ints
 from rhino.dialects.hlo.common import (
     UFUNCS,
     Cotangents,
@@ -24,13 +24,40 @@ from rhino.dialects.hlo.common import (
     python_number,
     wide,
 )
+from rhino.dialects.hlo.digits import places
 from rhino.dialects.hlo.shape import pad_array
 from rhino.ir import types
 from rhino.ir.errors import ProgramError, UnsupportedError
-from rhino.ir.rule import REDUCTIONS, Rule
+from rhino.ir.mesh import merge_refs
+from rhino.ir.rule import REDUCTIONS, Halo, Rule
+from rhino.ir.text import show_location
 
 if TYPE_CHECKING:
     from rhino.dialects.builder import Builder
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A dimension in blocks that keep in step with those of the places that read it.
+
+    Attributes:
+        blocks: how many; any contiguous run of them is a piece.
+        operand, places: elements of the operand and places in a block.
+        before, after: elements that a piece needs of the operand beyond its own.
+        of_window: whether the places are those of the window, not its positions.
+    """
+
+    blocks: int
+    operand: int
+    places: int
+    before: int
+    after: int
+    of_window: bool
+
+    def most(self, extent: int) -> int:
+        """Pieces at most, of an operand of `extent`: edges come from the next neighbours only."""
+        edge = max(self.before, self.after)
+        return min(self.blocks, extent // edge) if edge else self.blocks
 
 
 @dataclass(frozen=True)
@@ -72,18 +99,79 @@ class WindowDim:
         plain = (self.low, self.high, self.base_dilation, self.dilation) == (0, 0, 1, 1)
         return plain and self.size == self.stride and self.extent % self.size == 0
 
-    def factors(self, tag: str, sizes: dict[str, int], kinds: dict[str, str]) -> tuple[tuple[str, ...], ...]:
+    def pieces(self, contracts: bool) -> Pieces | None:
+        """How the dimension divides among devices that exchange edges: into blocks of window positions, or else, for
+        an op that `contracts` over the window, into blocks of the window itself, which every position sees in turn.
+        None if it does not, or not even in two.
+
+        (The window of a weight's gradient is the cotangent, as large as the result that it belongs to.)
+        """
+        found = [self._pieces(self.out, self.stride, self.reach - 1, False)]
+        if contracts:
+            found.append(self._pieces(self.size, self.dilation, (self.out - 1) * self.stride, True))
+        return next((of for of in found if of is not None and of.most(self.extent) > 1), None)
+
+    def _pieces(self, count: int, step: int, span: int, of_window: bool) -> Pieces | None:
+        """Blocks of `count` places, `step` dilated elements apart, each of which reads the `span` elements behind it.
+
+        Place t reads dilated elements ``t step - low`` to ``t step - low + span``. Blocks of the operand and of the
+        places keep in step if as many dilated elements as places go by. A block of h elements and ``h base / step``
+        places then reads from ``-(low // base)`` to ``h + (span - step - low) // base``, counted from its own first.
+        """
+        if count < 2 or self.out < 1 or self.extent * self.base_dilation != count * step:
+            return None
+        blocks = math.gcd(self.extent, count)
+        before = max(0, self.low // self.base_dilation)
+        after = max(0, (span - step - self.low) // self.base_dilation + 1)
+        return Pieces(blocks, self.extent // blocks, count // blocks, before, after, of_window)
+
+    def piece(self, count: int, of: Pieces) -> WindowDim:
+        """The dimension as one of `count` devices sees it, with the edges put to its part of the operand."""
+        size = self.size // count if of.of_window else self.size
+        out = self.out if of.of_window else self.out // count
+        extent = self.extent // count + of.before + of.after
+        low = self.low - of.before * self.base_dilation
+        reach = (size - 1) * self.dilation + 1
+        high = (out - 1) * self.stride + reach - low - ((extent - 1) * self.base_dilation + 1)
+        return replace(self, extent=extent, size=size, low=low, high=high)
+
+    def factors(
+        self,
+        tag: str,
+        sizes: dict[str, int],
+        kinds: dict[str, str],
+        halos: dict[str, Halo] | None = None,
+        contracts: bool = False,
+    ) -> tuple[tuple[str, ...], ...]:
         """Factors of the operand's, the window's and the result's dimension; adds their sizes and kinds.
 
-        Only blocks of whole, disjoint windows may be split: anything else needs the neighbours' elements.
+        Blocks of whole, disjoint windows may be split. Anything else needs the neighbours' elements: that is split in
+        blocks of window positions where the op can exchange `halos` (and adds them there), or, if it `contracts` over
+        the window, in blocks of the window.
         """
         if self.is_tiling:
             sizes[f"p{tag}"], sizes[f"w{tag}"] = self.out, self.size
             kinds[f"w{tag}"] = "whole"
             return (f"p{tag}", f"w{tag}"), (f"w{tag}",), (f"p{tag}",)
+        of = self.pieces(contracts) if halos is not None else None
+        if halos is not None and of is not None:
+            p = f"p{tag}"
+            halos[p], sizes[p] = Halo(0, of.before, of.after), of.blocks
+            window, out = (of.places, self.out) if of.of_window else (self.size, of.places)
+            for name, size in (("x", of.operand), ("w", window), ("y", out)):
+                sizes[f"{name}{tag}"], kinds[f"{name}{tag}"] = size, "whole"
+            if of.of_window:
+                kinds[p] = "sum"
+                return (p, f"x{tag}"), (p, f"w{tag}"), (f"y{tag}",)
+            return (p, f"x{tag}"), (f"w{tag}",), (p, f"y{tag}")
         for name, size in (("x", self.extent), ("w", self.size), ("y", self.out)):
             sizes[f"{name}{tag}"], kinds[f"{name}{tag}"] = size, "whole"
         return (f"x{tag}",), (f"w{tag}",), (f"y{tag}",)
+
+
+def padded_by(properties: Properties, dims: Sequence[WindowDim]) -> dict[str, Attribute]:
+    """Properties of an op over windows with the padding of `dims`."""
+    return {**properties, "low": ints([d.low for d in dims]), "high": ints([d.high for d in dims])}
 
 
 def check_window(dims: Sequence[WindowDim], x: types.Type) -> None:
@@ -109,6 +197,30 @@ def pad_for(x: np.ndarray, dims: Sequence[WindowDim], value: np.generic | bool |
     return pad_array(
         x, value, [d.low for d in dims], [d.high for d in dims], [d.base_dilation - 1 for d in dims]
     )
+
+
+def with_edges(
+    ctx: Localizer, op: HloOp, dims: Sequence[WindowDim], first: int, x: SSAValue, kind: str
+) -> tuple[SSAValue, list[WindowDim]]:
+    """Operand 0 on one device with the edges that its windows need, and its window on it.
+
+    ``dims[i]`` is dimension ``first + i`` of the operand `x`; beyond its border stands the neutral element of `kind`.
+    Edges of several dimensions are exchanged one after the other, so that corners come along.
+    """
+    rule, out = op.rule(), list(dims)
+    reason = f"edges for {op.name}" + (f" at {place}" if (place := show_location(op.location)) else "")
+    for i, d in enumerate(dims):
+        digits = ctx.operands[0].dims[first + i]
+        if not digits or f"p{i}" not in rule.halos:
+            continue
+        ((axes, count, _),) = places(digits)  # the rule lets pass contiguous blocks only
+        of = d.pieces(rule.kind(f"p{i}") == "sum")
+        assert of is not None
+        if of.before or of.after:
+            edges = of.before, of.after
+            x = ctx.builder.halo(x, first + i, merge_refs(axes), ctx.mesh, edges, kind, reason)
+        out[i] = d.piece(count, of)
+    return x, out
 
 
 class WindowOp(HloOp):
@@ -163,9 +275,14 @@ class ReduceWindowOp(WindowOp):
     def rule(self) -> Rule:
         sizes: dict[str, int] = {}
         kinds: dict[str, str] = {}
-        factors = [d.factors(str(i), sizes, kinds) for i, d in enumerate(self.dims)]
+        halos: dict[str, Halo] = {}
+        factors = [d.factors(str(i), sizes, kinds, halos) for i, d in enumerate(self.dims)]
         x, y = tuple(f[0] for f in factors), tuple(f[2] for f in factors)
-        return Rule((x,), (y,), sizes, kinds, carries={self.kind.data: ((0,),)})
+        return Rule((x,), (y,), sizes, kinds, carries={self.kind.data: ((0,),)}, halos=halos)
+
+    def localize(self, ctx: Localizer, operands: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        x, dims = with_edges(ctx, self, self.dims, 0, operands[0], self.kind.data)
+        return ctx.builder.emit(ReduceWindowOp, [x], padded_by(self.properties, dims)).results
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         (x,) = operands

@@ -14,7 +14,10 @@ from rhino.dialects.dist.collectives import (
     ReduceScatterOp,
     ShardOp,
 )
+from rhino.dialects.dist.halo import HaloOp
+from rhino.dialects.hlo.common import identity, python_number
 from rhino.dialects.hlo.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
+from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.runtime.collectives import Communicator
 from rhino.runtime.torch_ops.base import Context, Lowering, TensorFunction
@@ -84,6 +87,14 @@ def _permute(op: Operation, ctx: Context) -> TensorFunction:
     return lambda x: comm.permute(x, pairs)
 
 
+def _halo(op: Operation, ctx: Context) -> TensorFunction:
+    assert isinstance(op, HaloOp)
+    comm = _communicator(op, ctx)
+    axes, dim, edges = op.axes(comm.mesh), op.dim, op.edges
+    fill = python_number(identity(op.kind, types.numpy_dtype(types.element_of(op.x))))
+    return lambda x: comm.halo(x, axes, dim, edges, fill)
+
+
 def _axis_index(op: Operation, ctx: Context) -> TensorFunction:
     assert isinstance(op, AxisIndexOp)
     comm = _communicator(op, ctx)
@@ -98,5 +109,6 @@ TABLE: dict[str, Lowering] = {
     "dist.all_to_all": _all_to_all,
     "dist.shard": _shard,
     "dist.permute": _permute,
+    "dist.halo": _halo,
     "dist.axis_index": _axis_index,
 }
