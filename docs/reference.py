@@ -127,6 +127,11 @@ def rule_text(rule: Rule) -> str:
     parts = [f"`{_tensors(rule.operands)} -> {_tensors(rule.results)}`".replace("` ->", "`->")]
     if kinds:
         parts.append(", ".join(kinds))
+    parts += [
+        f"{f} in at most {rule.most(f)} contiguous blocks, with {h.before} elements from the block before and {h.after} "
+        "from the one behind"
+        for f, h in rule.halos.items()
+    ]
     if rule.structural:
         parts.append("passes partials of every kind when all operands are partial")
     elif groups := _groups(rule):

@@ -79,6 +79,13 @@ def check(
             comm.all_to_all(mine, axes, 2, 4 * n, 2, to_period),
             exchange.all_to_all(mesh, axes, values, 2, 4 * n, 2, to_period),
         )
+    for dim, edges in itertools.product((0, 2), ((1, 2), (2, 0), (0, 1), (0, 0))):
+        fill = bool(edges[0] % 2) if dtype == "bool" else 1
+        same(
+            f"edges {edges}",
+            comm.halo(mine, axes, dim, edges, fill),
+            exchange.halo(mesh, axes, values, dim, edges, fill),
+        )
     same("shard", comm.shard(mine, axes, 2, 2 * n), exchange.shard(mesh, axes, values, 2, 2 * n))
     scalars = [draw(rng, (), dtype) for _ in range(mesh.size)]
     same(

@@ -9,6 +9,7 @@ from rhino.dialects.dist import (
     AllReduceOp,
     AllToAllOp,
     AxisIndexOp,
+    HaloOp,
     PermuteOp,
     ReduceScatterOp,
     ShardOp,
@@ -127,6 +128,31 @@ def test_periods_of_blocks_are_left_out():
     assert "period" not in op.properties and op.period == 4
     op = AllToAllOp.make(value((2, 6)), (B3,), MESH, dim=0, period=6, to_dim=1, to_period=3)
     assert "period" not in op.properties and (op.period, op.to_period) == (6, 3)
+
+
+@pytest.mark.parametrize("axes", GROUPS, ids=str)
+@pytest.mark.parametrize("edges", [(1, 2), (2, 0), (0, 3), (3, 3)])
+def test_halo(axes, edges):
+    """Every rank sees a stretch of the whole, which has the neutral element on either side of it."""
+    xs = data((2, 3))
+    low, high = edges
+    info = np.iinfo(np.int64)
+    for kind, neutral in (("sum", 0), ("max", info.min), ("min", info.max), ("prod", 1)):
+        op = HaloOp.make(value((2, 3)), axes, MESH, kind=kind, dim=1, low=low, high=high)
+        out = run(op, xs)
+        for group in groups(axes):
+            sides = [np.full((2, n), neutral, xs[0].dtype) for n in edges]
+            line = np.concatenate([sides[0], *(xs[r] for r in group), sides[1]], axis=1)
+            for i, rank in enumerate(group):
+                assert np.array_equal(out[rank], line[:, 3 * i : 3 * i + 3 + low + high])
+
+
+def test_a_halo_lies_within_one_neighbour():
+    op = HaloOp.make(value((4, 3)), (A,), MESH, kind="sum", dim=1, low=4, high=0)
+    assert (why := op.error(MESH)) is not None
+    assert "do not lie within one neighbour" in why
+    assert op.bytes == 4 * 4 * 8
+    assert HaloOp.make(value((4, 3)), (A,), MESH, kind="sum", dim=2, low=1, high=0).error(MESH) is not None
 
 
 def test_bytes_that_each_rank_sends():

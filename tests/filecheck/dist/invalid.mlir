@@ -136,3 +136,19 @@ func.func @main(%x: tensor<3xf32>) {
   %0 = dist.reshard %x to #dist.axes<["a"]> : tensor<3xf32>
   func.return
 }
+
+// -----
+dist.mesh @mesh = <["a"=2]>
+func.func @main(%x: tensor<4x4xf32>) {
+  // expected-error @below {{edges of 5 and 0 elements do not lie within one neighbour: dim 0 of operand 0 of type f32[4, 4] has 4}}
+  %0 = dist.halo sum %x dim 0 over ["a"] low 5 high 0 : tensor<4x4xf32> -> tensor<9x4xf32>
+  func.return
+}
+
+// -----
+dist.mesh @mesh = <["a"=2]>
+func.func @main(%x: tensor<4x4xf32>) {
+  // expected-error @below {{operand 0 of type f32[4, 4] in groups of 2 gives f32[6, 4], but the result has type f32[4, 4]}}
+  %0 = dist.halo sum %x dim 0 over ["a"] low 1 high 1 : tensor<4x4xf32> -> tensor<4x4xf32>
+  func.return
+}

@@ -27,6 +27,8 @@ func.func @collectives(%x: tensor<4x24xf32>, %p: tensor<4x24xi1>) {
   %8 = dist.all_to_all %x cut 1 period 8 join 1 period 12 over ["tp"] : tensor<4x24xf32>
   // CHECK-NEXT: %{{.*}} = dist.permute %x over ["dp"] to [4, 5, 6, 7, 0, 1, 2, 3] : tensor<4x24xf32>
   %9 = dist.permute %x over ["dp"] to [4, 5, 6, 7, 0, 1, 2, 3] : tensor<4x24xf32>
+  // CHECK-NEXT: %{{.*}} = dist.halo max %x dim 0 over ["dp"] low 1 high 2 : tensor<4x24xf32> -> tensor<7x24xf32>
+  %halo = dist.halo max %x dim 0 over ["dp"] low 1 high 2 : tensor<4x24xf32> -> tensor<7x24xf32>
   // CHECK-NEXT: %{{.*}} = dist.axis_index ["tp", "dp"] : tensor<i64>
   %10 = dist.axis_index ["tp", "dp"] : tensor<i64>
   // CHECK-NEXT: %{{.*}} = dist.all_reduce sum %x over ["tp"] {reason = "a reshard", bytes = 576 : i64} : tensor<4x24xf32>
