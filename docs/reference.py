@@ -128,8 +128,8 @@ def rule_text(rule: Rule) -> str:
     if kinds:
         parts.append(", ".join(kinds))
     parts += [
-        f"{f} in at most {rule.most(f)} contiguous blocks, with {h.before} elements from the block before and {h.after} "
-        "from the one behind"
+        f"{f} in at most {rule.most(f)} contiguous blocks, with {h.before} elements from the block before and "
+        f"{h.after} from the one behind"
         for f, h in rule.halos.items()
     ]
     if rule.structural:
