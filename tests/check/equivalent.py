@@ -16,6 +16,7 @@ from rhino.dialects.dist import (
     AllToAllOp,
     AxisIndexOp,
     CollectiveOp,
+    HaloOp,
     PermuteOp,
     ReduceScatterOp,
 )
@@ -65,7 +66,7 @@ def uniform(value: SSAValue) -> bool:
         op = value.owner
         if splat_of(value) is not None:
             return True
-        moves = isinstance(op, CollectiveOp) and not isinstance(op, AllReduceOp | ReduceScatterOp)
+        moves = isinstance(op, CollectiveOp) and not isinstance(op, AllReduceOp | HaloOp | ReduceScatterOp)
         if not moves and op.name not in ("hlo.broadcast_in_dim", "hlo.reshape", "hlo.transpose", "hlo.slice"):
             return False
         value = op.operands[0]

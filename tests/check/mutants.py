@@ -24,6 +24,7 @@ from rhino.dialects.dist import (
     AxesAttr,
     AxisIndexOp,
     CollectiveOp,
+    HaloOp,
     PermuteOp,
     ReduceScatterOp,
     ShardOp,
@@ -99,6 +100,8 @@ def remake(op: CollectiveOp, x: SSAValue, axes: Sequence[AxisRef], mesh: Mesh) -
         fields.update(zip(op.JOIN, op.join(), strict=True))
     if isinstance(op, PermuteOp):
         fields["to"] = list(op.targets)
+    if isinstance(op, HaloOp):
+        fields |= {"kind": op.kind, "dim": op.dim, "low": op.edges[0], "high": op.edges[1]}
     return type(op).make(x, axes, mesh, **fields)
 
 
