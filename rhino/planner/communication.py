@@ -224,9 +224,8 @@ class Communication:
     def _time(self, kind: str, g: int, k: int, size: float) -> float:
         if kind == "shard":
             return self.cluster.hardware.launch
-        if (
-            kind == "halo"
-        ):  # to the next on either side: where a group spans nodes, some of them are elsewhere
+        if kind == "halo":
+            # To the next on either side: where a group spans nodes, some of them are elsewhere.
             kind, g, k = ("permute", 1, 2) if k > 1 else ("permute", 2, 1)
         return float(collective_time(self.network, KINDS[kind], float(g), float(k), float(size), 0.0))
 
