@@ -69,18 +69,28 @@ class Lanes(Generic[Task, Answer]):
         if self._second is not None or processors() < 2:
             return
         here, there = multiprocessing.Pipe()
+        process = multiprocessing.get_context("fork").Process(
+            target=self._serve, args=(here, there), daemon=True
+        )
         frozen = gc.get_freeze_count()
         gc.freeze()  # a collection in the second process would copy every page
-        with warnings.catch_warnings():
-            # Threads of other libraries are not copied; the second process calls none that has any.
-            warnings.simplefilter("ignore")
-            process = multiprocessing.get_context("fork").Process(
-                target=self._serve, args=(here, there), daemon=True
+        try:
+            with warnings.catch_warnings():
+                # Threads of other libraries are not copied; the second process calls none that has any.
+                warnings.simplefilter("ignore")
+                process.start()
+        except OSError as error:  # no memory or no number for another process
+            here.close()
+            warnings.warn(
+                f"the search has no second process ({error}): the first searches all",
+                RhinoWarning,
+                stacklevel=2,
             )
-            process.start()
-        if not frozen:
-            gc.unfreeze()
-        there.close()
+            return
+        finally:
+            there.close()
+            if not frozen:
+                gc.unfreeze()
         self._second = process, here
 
     def both(self, first: Task, second: Task) -> tuple[Answer, Answer]:
@@ -155,8 +165,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def processors() -> int:
-    """How many processors this process may use; 1 where processes cannot be copied."""
-    if "fork" not in multiprocessing.get_all_start_methods():
+    """How many processors this process may use; 1 where processes cannot be copied or, as the workers of a pool, may
+    have no others.
+    """
+    if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
 import signal
 import time
@@ -48,6 +50,27 @@ def test_one_processor_does_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "processors", lambda: 1)
     with Lanes(whoami, lambda _: None) as lanes:
         lanes.start()
+        assert lanes.both("a", "b") == (("a", OWN), ("b", OWN))
+
+
+def test_a_worker_of_a_pool_has_no_second_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert lanes_module.processors() == 1
+    with Lanes(whoami, lambda _: None) as lanes:
+        lanes.start()
+        assert lanes.both("a", "b") == (("a", OWN), ("b", OWN))
+
+
+def test_no_room_for_a_second_process_is_a_warning(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    with Lanes(whoami, lambda _: None) as lanes:
+        with monkeypatch.context() as inside:
+            inside.setattr(os, "fork", fork)
+            with pytest.warns(RhinoWarning, match="no memory"):
+                lanes.start()
         assert lanes.both("a", "b") == (("a", OWN), ("b", OWN))
 
 
