@@ -79,9 +79,9 @@ def training_program(options: argparse.Namespace, clock: Clock) -> tuple[ModuleO
 def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clock) -> dict[str, Any]:
     """Search, partition and check in this process. Raises RhinoError when there is no plan."""
     from rhino.check.planned import check_planned
+    from rhino.cli.planning import local_program
     from rhino.dialects import signature
-    from rhino.passes.fuse_collectives import fuse_collectives
-    from rhino.passes.spmd import spmd
+    from rhino.passes import fuse_collectives, spmd  # noqa: F401  imported by `local_program` when it is called
     from rhino.planner import outer as _outer  # noqa: F401  imported by `plan` when it is called
     from rhino.planner import plan
     from rhino.planner.cluster import Cluster
@@ -108,9 +108,7 @@ def measure(options: argparse.Namespace, step: ModuleOp, layers: int, clock: Clo
     )
     stages.done(doing[-1])
     clock.done("search")
-    local = found.module.clone()
-    spmd(local)
-    fuse_collectives(local)
+    local_program(found.module)
     clock.done("partition")
     checked = check_planned(step, found.module, found.padding, found.micro_batches)
     clock.done("check")

@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from rhino.dialects.dist.mesh import mesh_of
 from rhino.dialects.text import load_module
+from rhino.ir.collector import collector_paused
 from rhino.ir.errors import MeshError, UsageError
 from rhino.ir.mesh import Mesh
 from rhino.passes.microbatch import WIDE, check_accumulate_in
@@ -167,6 +168,7 @@ def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] 
     )
 
 
+@collector_paused()
 def local_program(placed: ModuleOp) -> ModuleOp:
     """The program that every rank runs, for a placed module, which is left as it was."""
     from rhino.passes.fuse_collectives import fuse_collectives

@@ -156,6 +156,7 @@ def micro_batches(module: ModuleOp) -> int:
     return int(found.value.data) if isinstance(found, IntegerAttr) else 1
 
 
+@collector_paused()
 def collectives(module: ModuleOp) -> list[dict[str, Any]]:
     """The collectives of the partitioned program by kind and axes: bytes that every device sends, and how many.
 
