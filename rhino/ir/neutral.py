@@ -20,3 +20,8 @@ def identity(kind: str, dtype: np.dtype) -> np.generic | bool | int | float:
         info = np.iinfo(dtype)
         return dtype.type(info.min if low else info.max)
     return dtype.type(-np.inf if low else np.inf)
+
+
+def has_identity(kind: str, dtype: np.dtype) -> bool:
+    """Whether `dtype` holds the neutral element: a float without infinities has none for max and min."""
+    return kind not in ("max", "min") or not np.isnan(np.float64(identity(kind, dtype)))

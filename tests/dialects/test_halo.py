@@ -158,6 +158,15 @@ def test_pooling_of_other_types(kind):
     check_local(lambda b, x: b.reduce_window(x, kind, (3, 1), (1, 1), [(1, 1), (0, 0)]), [x], limit=30)
 
 
+@pytest.mark.parametrize(("name", "most"), [("f8E4M3FN", None), ("f8E5M2", 8)])
+def test_floats_without_infinities_have_nothing_to_put_beyond_the_border(name, most):
+    x = whole(8, 2, low=-3, high=-1).astype(types.numpy_dtype(types.element(name)))
+    program = lambda b, x: b.reduce_window(x, "max", (3, 1), (1, 1), [(1, 1), (0, 0)])  # noqa: E731
+    rule = op_of(program, [x]).rule()
+    assert (rule.most("p0") if "p0" in rule.halos else None) == most
+    check_local(program, [x], meshes=(Mesh.parse("2"),), limit=30)
+
+
 def test_random_windows():
     """The arithmetic of edges on many windows: whatever the rule lets pass is right."""
     rng, cut = np.random.default_rng(0), 0

@@ -29,6 +29,7 @@ from rhino.dialects.hlo.shape import pad_array
 from rhino.ir import types
 from rhino.ir.errors import ProgramError, UnsupportedError
 from rhino.ir.mesh import merge_refs
+from rhino.ir.neutral import has_identity
 from rhino.ir.rule import REDUCTIONS, Halo, Rule
 from rhino.ir.text import show_location
 
@@ -276,7 +277,8 @@ class ReduceWindowOp(WindowOp):
         sizes: dict[str, int] = {}
         kinds: dict[str, str] = {}
         halos: dict[str, Halo] = {}
-        factors = [d.factors(str(i), sizes, kinds, halos) for i, d in enumerate(self.dims)]
+        known = halos if has_identity(self.kind.data, types.numpy_dtype(types.element_of(self.x))) else None
+        factors = [d.factors(str(i), sizes, kinds, known) for i, d in enumerate(self.dims)]
         x, y = tuple(f[0] for f in factors), tuple(f[2] for f in factors)
         return Rule((x,), (y,), sizes, kinds, carries={self.kind.data: ((0,),)}, halos=halos)
 

@@ -35,7 +35,15 @@ _ORDERED = frozenset(
         "hlo.argmin",
     }
 )
-_BY_KIND = ("hlo.reduce", "hlo.cumulative", "hlo.reduce_window", "hlo.scatter", "dist.all_reduce")
+_BY_KIND = (
+    "hlo.reduce",
+    "hlo.cumulative",
+    "hlo.reduce_window",
+    "hlo.scatter",
+    "dist.all_reduce",
+    "dist.reduce_scatter",
+    "dist.halo",
+)
 
 #: Number of data operands of the ops that take indices after them.
 _DATA = {
