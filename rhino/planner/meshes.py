@@ -45,11 +45,13 @@ def merged(mesh: Mesh) -> list[Mesh]:
 
 def template_meshes(name: str, cluster: Cluster) -> list[Mesh]:
     """Meshes on which a template is tried when the user gives none: every split into data and tensor parallelism for
-    ``megatron``; for ``fsdp_tp`` those with tensor parallelism inside a node.
+    ``megatron``; for ``fsdp_tp`` the one with the most tensor parallelism inside a node.
     """
     devices = cluster.size
     if name not in TENSOR_TEMPLATES:
         return [Mesh((("dp", devices),))]
     most = devices if name == "megatron" else min(devices - 1, devices // cluster.nodes)
     splits = [t for t in range(2, most + 1) if devices % t == 0] or [devices]
+    if name != "megatron":
+        splits = splits[-1:]
     return [Mesh((("tp", t),) if t == devices else (("dp", devices // t), ("tp", t))) for t in splits]

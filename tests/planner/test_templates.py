@@ -18,6 +18,7 @@ from rhino.ir.optimizers import AdamW
 from rhino.planner import Plan, plan
 from rhino.planner.cluster import Cluster
 from rhino.planner.graph import read
+from rhino.planner.meshes import template_meshes
 from rhino.planner.templates import batch_inputs, batch_of, reach
 
 GPT = transformer(2, 8, 16, 32, 4, 64, AdamW())
@@ -162,3 +163,18 @@ def test_the_batch_reaches_activations_and_their_gradients_but_no_weight() -> No
             i for i, n in enumerate(graph.nodes) if n.kind.name in ("hlo.dot_general", "hlo.convolution")
         ]
         assert compute and all(seen.nodes[i] for i in compute)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name", "want"),
+    [
+        ("2x8xH100", "fsdp_tp", ["dp=2,tp=8"]),
+        ("8xH100", "fsdp_tp", ["dp=2,tp=4"]),
+        ("2", "fsdp_tp", ["tp=2"]),
+        ("3", "fsdp_tp", ["tp=3"]),
+        ("4", "megatron", ["dp=2,tp=2", "tp=4"]),
+        ("4", "zero3", ["dp=4"]),
+    ],
+)
+def test_meshes_that_suit_a_template(cluster: str, name: str, want: list[str]) -> None:
+    assert template_meshes(name, Cluster.parse(cluster)) == [Mesh.parse(text) for text in want]
