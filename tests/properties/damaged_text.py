@@ -5,6 +5,7 @@ A reader gives a module, or an error of Rhino's that says where; never another e
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
@@ -166,3 +167,9 @@ def run(
         except AssertionError as error:
             raise AssertionError(f"text {seed}/{number}: {error}") from error
     return counts
+
+
+def run_long(read: Callable[[str], ModuleOp], texts: Sequence[str]) -> None:
+    """`run` for RHINO_SECONDS seconds (600) with the seed RHINO_SEED (1); prints the counts."""
+    seconds, seed = float(os.environ.get("RHINO_SECONDS", "600")), os.environ.get("RHINO_SEED", "1")
+    print(run(read, texts, seed, seconds=seconds, most=10**9))

@@ -6,11 +6,10 @@ other damage.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from damaged_text import outcome, run
+from damaged_text import outcome, run, run_long
 
 from rhino.check.fuzz import draw_case
 from rhino.check.names import name_values
@@ -63,5 +62,4 @@ def test_damaged_text_is_an_error_with_a_place_or_a_module() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_much_damaged_text() -> None:
-    seconds, seed = float(os.environ.get("RHINO_SECONDS", "600")), os.environ.get("RHINO_SEED", "1")
-    print(run(parse_module, corpus(60), seed, seconds=seconds, most=10**9))
+    run_long(parse_module, corpus(60))

@@ -90,7 +90,7 @@ class AllReduceOp(ReducingOp):
     name = "dist.all_reduce"
 
     @classmethod
-    def sent(cls, operand: int, members: int) -> int:
+    def sent(cls, operand: int, result: int, members: int) -> int:
         return -(-2 * operand * (members - 1) // members)
 
     def evaluate_ranks(self, mesh: Mesh, operands: Sequence[PerRank]) -> list[list[np.ndarray]]:
@@ -109,7 +109,7 @@ class AllGatherOp(_OneDigitOp):
     JOIN: ClassVar = ("dim", "period")
 
     @classmethod
-    def sent(cls, operand: int, members: int) -> int:
+    def sent(cls, operand: int, result: int, members: int) -> int:
         return operand * (members - 1)
 
     def evaluate_ranks(self, mesh: Mesh, operands: Sequence[PerRank]) -> list[list[np.ndarray]]:
@@ -128,7 +128,7 @@ class ReduceScatterOp(ReducingOp, _OneDigitOp):
     CUT: ClassVar = ("dim", "period")
 
     @classmethod
-    def sent(cls, operand: int, members: int) -> int:
+    def sent(cls, operand: int, result: int, members: int) -> int:
         return operand * (members - 1) // members
 
     def evaluate_ranks(self, mesh: Mesh, operands: Sequence[PerRank]) -> list[list[np.ndarray]]:
@@ -147,7 +147,7 @@ class ShardOp(_OneDigitOp):
     CUT: ClassVar = ("dim", "period")
 
     @classmethod
-    def sent(cls, operand: int, members: int) -> int:
+    def sent(cls, operand: int, result: int, members: int) -> int:
         return 0
 
     def evaluate_ranks(self, mesh: Mesh, operands: Sequence[PerRank]) -> list[list[np.ndarray]]:
@@ -191,7 +191,7 @@ class AllToAllOp(CollectiveOp):
         return self.cut()[1]
 
     @classmethod
-    def sent(cls, operand: int, members: int) -> int:
+    def sent(cls, operand: int, result: int, members: int) -> int:
         return operand * (members - 1) // members
 
     def evaluate_ranks(self, mesh: Mesh, operands: Sequence[PerRank]) -> list[list[np.ndarray]]:
@@ -226,7 +226,7 @@ class PermuteOp(CollectiveOp):
         return tuple(int(t) for t in self.to_attr.get_values())
 
     @classmethod
-    def sent(cls, operand: int, members: int) -> int:
+    def sent(cls, operand: int, result: int, members: int) -> int:
         return operand
 
     def evaluate_ranks(self, mesh: Mesh, operands: Sequence[PerRank]) -> list[list[np.ndarray]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
-
 import numpy as np
-from xdsl.dialects.builtin import IntegerAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, prop_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -16,7 +14,7 @@ from rhino.dialects.dist import exchange
 from rhino.dialects.dist.collectives import ReducingOp
 from rhino.dialects.dist.local import LocalOp, PerRank, Properties, integer_of, parse_integer
 from rhino.ir import types
-from rhino.ir.mesh import AxisRef, Mesh
+from rhino.ir.mesh import Mesh
 from rhino.ir.neutral import identity
 
 
@@ -46,24 +44,8 @@ class HaloOp(ReducingOp):
         return self.low_attr.value.data, self.high_attr.value.data
 
     @classmethod
-    def make(
-        cls,
-        x: SSAValue,
-        axes: Sequence[AxisRef],
-        mesh: Mesh,
-        *,
-        reason: str | None = None,
-        **fields: int | str | Sequence[int],
-    ) -> Self:
-        op = super().make(x, axes, mesh, reason=reason, **fields)
-        sent = types.bytes_of(types.type_of(op.result)) - types.bytes_of(types.type_of(x))
-        if sent:
-            op.properties["bytes"] = IntegerAttr(sent, i64)
-        return op
-
-    @classmethod
-    def sent(cls, operand: int, members: int) -> int:
-        return 0  # it takes the edges to know; see `make`
+    def sent(cls, operand: int, result: int, members: int) -> int:
+        return result - operand
 
     @classmethod
     def result_shape(cls, shape: Sequence[int], members: int, properties: Properties) -> tuple[int, ...]:

@@ -118,15 +118,15 @@ class CollectiveOp(LocalOp, ABC):
                     del properties[digit[1]]
         if reason is not None:
             properties["reason"] = StringAttr(reason)
-        if (sent := cls.sent(types.bytes_of(types.type_of(x)), members)) > 0:
-            properties["bytes"] = IntegerAttr(sent, i64)
         type = types.tensor(result, types.element_of(x))
+        if (sent := cls.sent(types.bytes_of(types.type_of(x)), types.bytes_of(type), members)) > 0:
+            properties["bytes"] = IntegerAttr(sent, i64)
         return cls.create(operands=[x], result_types=[type], properties=properties)
 
     @classmethod
     @abstractmethod
-    def sent(cls, operand: int, members: int) -> int:
-        """Bytes that every rank sends for an operand of so many bytes (ring or pairwise algorithm)."""
+    def sent(cls, operand: int, result: int, members: int) -> int:
+        """Bytes that every rank sends for an operand and a result of so many bytes (ring or pairwise algorithm)."""
 
     @classmethod
     def result_shape(cls, shape: Sequence[int], members: int, properties: Properties) -> tuple[int, ...]:

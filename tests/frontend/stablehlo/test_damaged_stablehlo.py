@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from test_stablehlo_read import CHECKED, GENERIC, PRETTY
 from rhino.frontend.stablehlo import read_stablehlo
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "properties"))
-from damaged_text import outcome, run
+from damaged_text import outcome, run, run_long
 
 STRUCTURE = hlo_op_cases.CASES | product_cases.CASES
 
@@ -57,5 +56,4 @@ def test_damaged_text_is_an_error_with_a_place_or_a_module() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_much_damaged_text() -> None:
-    seconds, seed = float(os.environ.get("RHINO_SECONDS", "600")), os.environ.get("RHINO_SEED", "1")
-    print(run(read_stablehlo, corpus(6), seed, seconds=seconds, most=10**9))
+    run_long(read_stablehlo, corpus(6))
