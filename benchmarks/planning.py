@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from plan import cpu_seconds
 from results import record, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,11 +26,11 @@ PROGRAMS = ("examples/gpt2.py", "examples/gpt2_small.py")
 def measure(path: str, cluster: str) -> dict[str, object]:
     """Run all stages of one program in this process."""
     rows: list[tuple[str, float, float, int | str]] = []
-    at, cpu = time.perf_counter(), time.process_time()
+    at, cpu = time.perf_counter(), cpu_seconds()
 
     def done(stage: str, ops: int | str = "") -> None:
         nonlocal at, cpu
-        now, cpu_now = time.perf_counter(), time.process_time()
+        now, cpu_now = time.perf_counter(), cpu_seconds()
         rows.append((stage, now - at, cpu_now - cpu, ops))
         at, cpu = now, cpu_now
 
