@@ -11,12 +11,12 @@ the atoms are called or on the mesh around them, so one search serves all reshar
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+
+import numpy as np
 
 from rhino.ir.layout import Layout
 from rhino.ir.mesh import AxisRef, Mesh
@@ -117,8 +117,6 @@ class Problem:
         self.goal: State = tuple(item.goal for item in items)
         self._local: dict[State, int] = {}
         self._digits: dict[State, tuple[tuple[tuple[int, int], ...], ...]] = {}
-        self._ahead: dict[tuple[int, Status], tuple[int, int, int]] = {}
-        self._hard: set[tuple[int, Status]] = set()
 
     def local(self, state: State) -> int:
         """Elements of the local array, scaled."""
@@ -249,78 +247,69 @@ class Problem:
 
     def search(self, bound: Cost) -> list[Move] | None:
         """The cheapest chain that beats `bound`, by uniform-cost search with an admissible estimate."""
-        options = self._options()
-        counter = itertools.count()
-        came: dict[State, tuple[Cost, Move | None]] = {self.start: ((0, 0), None)}
-        heap: list[tuple[int, int, int, State]] = [(self._left(self.start), 0, next(counter), self.start)]
-        closed: set[State] = set()
-        tried = 0
-        while heap and tried < EFFORT:
-            *_, state = heapq.heappop(heap)
-            if state == self.goal:
-                return self._path(came, state)
-            if state in closed:
-                continue
-            closed.add(state)
-            (sent, steps), _ = came[state]
-            for kind, group, after in self._next(state, options):
-                tried += 1
-                n = math.prod(self.items[i].n for i in group)
-                cost = (sent + self.cost(kind, state, n), steps + 1)
-                estimate = (cost[0] + self._left(after), cost[1] + (after != self.goal))
-                if estimate >= bound or (after in came and came[after][0] <= cost):
-                    continue
-                came[after] = cost, Move(kind, group, state, after)
-                heapq.heappush(heap, (*estimate, next(counter), after))
-        return None
+        from rhino.ir import _reshard_best_first as numbers
 
-    @staticmethod
-    def _path(came: dict[State, tuple[Cost, Move | None]], state: State) -> list[Move]:
-        out = []
-        while (move := came[state][1]) is not None:
-            out.append(move)
-            state = move.before
-        return out[::-1]
+        options, hard = self._options()
+        codes: dict[Status, int] = {None: numbers.REPLICATED}
+        met = [*self.start, *self.goal, *itertools.chain.from_iterable(options)]
+        places = list(dict.fromkeys(status for status in met if isinstance(status, tuple)))
+        codes.update((place, numbers.PLACED + k) for k, place in enumerate(places))
+        room = numbers.rooms(len(self.items))
+        if len(places) > room:
+            return None
+        # All costs grow with the array: the smallest one for which they are whole numbers stands for all.
+        sent, steps = bound
+        whole = self.scale**2 if self.whole else 0
+        limit = sent * self.scale // self.whole if self.whole else 0
 
-    def _left(self, state: State) -> int:
-        """Scaled elements that a device still has to send, at least.
+        def of(state: State) -> list[int]:
+            return [numbers.PARTIAL if isinstance(status, str) else codes[status] for status in state]
 
-        Digits that end replicated are gathered; those that end elsewhere take an exchange each (two, if their
-        period cannot change directly), or one permutation for all; and arrays are never smaller than after
-        all slices.
+        rows, table = numbers.best_first(
+            _array(self.shape),
+            whole,
+            _array([(dim, *digit) for dim, digits in enumerate(self.fixed) for digit in digits], 3),
+            _array([item.n for item in self.items]),
+            _array(of(self.start)),
+            _array(of(self.goal)),
+            _array(places, 2),
+            room,
+            _array([(i, codes[place]) for i, mine in enumerate(options) for place in mine], 2),
+            _array([(i, codes[place]) for i, place in hard], 2),
+            _array((limit, steps)),
+            EFFORT,
+        )
+        return self._moves(rows.tolist(), [None, "", *map(tuple, table.tolist())]) or None
+
+    def _moves(self, rows: Sequence[Sequence[int]], meaning: Sequence[Status]) -> list[Move]:
+        """The moves that the rows of a search stand for; `meaning`: of every code."""
+        from rhino.ir._reshard_best_first import KINDS, PARTIAL
+
+        out: list[Move] = []
+        state = self.start
+        for kind, group, *codes in rows:
+            # What is partial is so from the start.
+            after = tuple(
+                first if code == PARTIAL else meaning[code]
+                for first, code in zip(self.start, codes, strict=True)
+            )
+            taking = tuple(i for i in range(len(self.items)) if group >> i & 1)
+            out.append(Move(KINDS[kind], taking, state, after))
+            state = after
+        return out
+
+    def _options(self) -> tuple[list[list[Place]], list[tuple[int, Place]]]:
+        """For each item the places it may take on the way: those in use at the ends, and their neighbours. And the
+        items at places from which their period cannot change directly to what they want.
         """
-        size = self.local(state)
-        gathered, exchanged = 1, 0
-        for i, status in enumerate(state):
-            key = i, status
-            if (ahead := self._ahead.get(key)) is None:
-                ahead = self._ahead[key] = self._item_ahead(i, status)
-            size //= ahead[0]
-            gathered *= ahead[1]
-            exchanged += ahead[2]
-        return size * (gathered - 1) + min(size, size * exchanged // self.scale)
-
-    def _item_ahead(self, i: int, status: Status) -> tuple[int, int, int]:
-        """What `_left` counts for one item: pieces it is still cut into, and gathered from, and what it exchanges."""
-        item = self.items[i]
-        if status == item.goal:
-            return 1, 1, 0
-        if not isinstance(status, tuple):
-            return item.n if isinstance(item.goal, tuple) else 1, 1, 0
-        if item.goal is None:
-            return 1, item.n, 0
-        hard = (i, status) in self._hard
-        return 1, 1, (2 if hard else 1) * (self.scale - self.scale // item.n)
-
-    def _options(self) -> list[list[Place]]:
-        """For each item the places it may take on the way: those in use at the ends, and their neighbours."""
         used = [
             (status[0], status[1], item.n)
             for item in self.items
             for status in (item.start, item.goal)
             if isinstance(status, tuple)
         ]
-        out = []
+        out: list[list[Place]] = []
+        hard: list[tuple[int, Place]] = []
         for i, item in enumerate(self.items):
             mine: dict[Place, None] = {}
             goal = item.goal
@@ -332,7 +321,7 @@ class Problem:
             if isinstance(goal, tuple):
                 for dim, near in [*mine, item.start] if isinstance(item.start, tuple) else mine:
                     if dim == goal[0] and not self._alone(dim, (near, item.n), (goal[1], item.n)):
-                        self._hard.add((i, (dim, near)))
+                        hard.append((i, (dim, near)))
             if (
                 isinstance(item.start, tuple)
                 and isinstance(item.goal, tuple)
@@ -340,7 +329,7 @@ class Problem:
             ):
                 mine.update((place, None) for place in self._free_places(i))
             out.append(list(mine))
-        return out
+        return out, hard
 
     def _alone(self, dim: int, *digits: tuple[int, int]) -> bool:
         """Whether digits fit on `dim` beside those that stay."""
@@ -366,95 +355,9 @@ class Problem:
             if limit and limit % item.n == 0 and self.admits(self.start, dim, limit, item.n):
                 yield dim, limit
 
-    def _next(self, state: State, options: list[list[Place]]) -> Iterator[tuple[str, tuple[int, ...], State]]:
-        """Moves worth trying: a free way to the goal is taken, and alternatives only where there is none."""
-        partial = [i for i, status in enumerate(state) if isinstance(status, str)]
-        straight: list[tuple[str, tuple[int, ...], State]] = []
-        blocked: list[int] = []
-        for i, item in enumerate(self.items):
-            if state[i] == item.goal or (item.goal is None and isinstance(state[i], str)):
-                continue
-            step = self.moves_to(state, i, item.goal)
-            if step is None:
-                blocked.append(i)
-            elif step[0] == "shard":  # free, and everything after it gets cheaper
-                yield step[0], (i,), step[1]
-                return
-            else:
-                straight.append((step[0], (i,), step[1]))
-        scatters = [move for move in straight if move[0] == "reduce_scatter"]
-        if scatters and all(state[i] is not None for i in blocked):
-            yield scatters[0]
-            return
-        yield from straight
-        if partial:
-            whole = tuple(i for i in partial if not isinstance(self.items[i].goal, tuple))
-            for group in dict.fromkeys((whole, tuple(partial))):
-                if group:
-                    yield "all_reduce", group, tuple(None if i in group else s for i, s in enumerate(state))
-        for i in blocked:
-            if isinstance(state[i], tuple):
-                yield "all_gather", (i,), (*state[:i], None, *state[i + 1 :])
-            for to in options[i]:
-                if to != state[i] and (step := self.moves_to(state, i, to)) is not None:
-                    yield step[0], (i,), step[1]
-        if partial:
-            return
-        after = [self.goal]
-        if self.places(state) != self._goal_places:
-            after = [s for s in dict.fromkeys((self._exchange(state), self._reorder(state))) if s != state]
-        for to_state in after:
-            yield "permute", tuple(i for i, s in enumerate(state) if s != to_state[i]), to_state
-
     def places(self, state: State) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The digits per dimension whoever holds them, neighbours merged; equal: a permutation will do."""
         return tuple(merge_digits(dim) for dim in self.digits(state))
-
-    @cached_property
-    def _goal_places(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        return self.places(self.goal)
-
-    def _exchange(self, state: State) -> State:
-        """The state after a device permutation that gives items the places they want and others hold."""
-        after = list(state)
-        for i, item in enumerate(self.items):
-            if isinstance(item.goal, tuple) and after[i] != item.goal:
-                for j, other in enumerate(self.items):
-                    if after[j] == item.goal and other.n == item.n:
-                        after[i], after[j] = after[j], after[i]
-                        break
-        return tuple(after)
-
-    @staticmethod
-    def _on(status: Status, dim: int) -> bool:
-        return isinstance(status, tuple) and status[0] == dim
-
-    def _reorder(self, state: State) -> State:
-        """The state after a device permutation within each run of neighbouring digits, to fit the goal."""
-        after = list(state)
-        for dim in range(len(self.shape)):
-            held = [(s[1], i) for i, s in enumerate(state) if isinstance(s, tuple) and s[0] == dim]
-            held.sort(reverse=True)
-            runs: list[list[int]] = []
-            end = 0
-            for period, i in held:
-                if period != end:
-                    runs.append([])
-                runs[-1].append(i)
-                end = period // self.items[i].n
-            for run in runs:
-                at: int = state[run[0]][1]  # type: ignore[index,assignment]
-                wanted = {self.items[i].goal: i for i in run}
-                others = {i for i in run if not self._on(self.items[i].goal, dim)}
-                left = list(run)
-                while left:
-                    i = wanted.get((dim, at), -1)
-                    if i not in left:
-                        i = next((j for j in left if j in others), left[0])
-                    left.remove(i)
-                    after[i] = (dim, at)
-                    at //= self.items[i].n
-        return tuple(after)
 
 
 def merge_digits(digits: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -468,3 +371,8 @@ def merge_digits(digits: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ..
         else:
             out.append((period, n))
     return tuple(out)
+
+
+def _array(values: Sequence[object], columns: int = 0) -> np.ndarray:
+    """Whole numbers, in rows where columns are given."""
+    return np.array(values, dtype=np.int64).reshape((-1, columns) if columns else -1)
