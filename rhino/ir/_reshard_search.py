@@ -302,26 +302,16 @@ class Problem:
         """For each item the places it may take on the way: those in use at the ends, and their neighbours. And the
         items at places from which their period cannot change directly to what they want.
         """
-        used = [
-            (status[0], status[1], item.n)
-            for item in self.items
-            for status in (item.start, item.goal)
-            if isinstance(status, tuple)
-        ]
+        near = {n: self._near(n) for n in {item.n for item in self.items}}
         out: list[list[Place]] = []
         hard: list[tuple[int, Place]] = []
         for i, item in enumerate(self.items):
-            mine: dict[Place, None] = {}
+            mine = dict.fromkeys(near[item.n])
             goal = item.goal
-            for dim, period, n in used:
-                for near in (period, period // n, period * item.n):
-                    fits = self.shape[dim] % near == 0 and near % item.n == 0
-                    if fits and self._alone(dim, (near, item.n)):
-                        mine[dim, near] = None
             if isinstance(goal, tuple):
-                for dim, near in [*mine, item.start] if isinstance(item.start, tuple) else mine:
-                    if dim == goal[0] and not self._alone(dim, (near, item.n), (goal[1], item.n)):
-                        hard.append((i, (dim, near)))
+                for dim, period in [*mine, item.start] if isinstance(item.start, tuple) else mine:
+                    if dim == goal[0] and not self._alone(dim, (period, item.n), (goal[1], item.n)):
+                        hard.append((i, (dim, period)))
             if (
                 isinstance(item.start, tuple)
                 and isinstance(item.goal, tuple)
@@ -330,6 +320,20 @@ class Problem:
                 mine.update((place, None) for place in self._free_places(i))
             out.append(list(mine))
         return out, hard
+
+    def _near(self, n: int) -> list[Place]:
+        """The places in use at the ends and their neighbours, as far as n members fit there."""
+        out: dict[Place, None] = {}
+        for item in self.items:
+            for status in (item.start, item.goal):
+                if not isinstance(status, tuple):
+                    continue
+                dim, period = status
+                for place in ((dim, period), (dim, period // item.n), (dim, period * n)):
+                    fits = self.shape[dim] % place[1] == 0 and place[1] % n == 0
+                    if fits and place not in out and self._alone(dim, (place[1], n)):
+                        out[place] = None
+        return list(out)
 
     def _alone(self, dim: int, *digits: tuple[int, int]) -> bool:
         """Whether digits fit on `dim` beside those that stay."""
