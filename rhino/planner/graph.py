@@ -173,7 +173,15 @@ def buckets(graph: Graph) -> list[int]:
 
     Collectives of arguments and of what no matrix product is computed from (gradients, the loss) can wait for each
     other and share buckets, which all gradients together fill at most; those of activations stand in each other's way.
+    Worked out once.
     """
+    if "buckets" not in graph.memo:
+        graph.memo["buckets"] = _buckets(graph)
+    found: list[int] = graph.memo["buckets"]
+    return found
+
+
+def _buckets(graph: Graph) -> list[int]:
     size = weight(graph)
     size = min(size or BUCKET_BYTES, BUCKET_BYTES)
     ahead = [False] * len(graph.values)
