@@ -46,8 +46,21 @@ def test_reduce_of_i1_and_of_nothing():
 def test_narrow_floats_accumulate_wide():
     x = np.full(4096, 1 / 256, ml_dtypes.bfloat16)
     assert run1(lambda b, x: b.reduce(x, (0,), "sum"), x) == 16
-    assert run1(lambda b, x: b.cumulative(x, 0, "sum"), x)[-1] == 16
     assert run1(lambda b, x: b.reduce(x, (0,), "sum"), x.astype(np.float16)) == 16
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_sums_round_every_step(dtype, reverse):
+    x = np.random.default_rng(1).normal(size=(3, 40)).astype(dtype)
+    want = np.zeros_like(x)
+    for i in range(40):
+        total = np.zeros(3, dtype)
+        for j in range(i, 40) if reverse else range(i + 1):
+            total = (total.astype(np.float64) + x[:, j].astype(np.float64)).astype(dtype)
+        want[:, i] = total
+    got = run1(lambda b, x: b.cumulative(x, 1, "sum", reverse), x)
+    np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
 
 
 def test_nan_wins():

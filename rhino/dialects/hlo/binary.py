@@ -10,7 +10,16 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
 
 from rhino.dialects.hlo.base import HloOp
-from rhino.dialects.hlo.pointwise import BinaryOp, BitwiseOp, Groups, ShiftOp, elementwise_rule, in_double
+from rhino.dialects.hlo.common import product
+from rhino.dialects.hlo.pointwise import (
+    BinaryOp,
+    BitwiseOp,
+    Groups,
+    ShiftOp,
+    compute,
+    elementwise_rule,
+    in_double,
+)
 from rhino.ir import types
 from rhino.ir.rule import Rule
 
@@ -56,7 +65,7 @@ class MulOp(BinaryOp):
     name = "hlo.mul"
     COMPLEXES: ClassVar = True
     LINEAR: ClassVar = ((0,), (1,))
-    NUMPY: ClassVar = staticmethod(np.multiply)
+    NUMPY: ClassVar = staticmethod(product)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
         return [b.mul(dy, self.rhs), b.mul(dy, self.lhs)]
@@ -82,7 +91,10 @@ class DivOp(BinaryOp):
     NUMPY: ClassVar = staticmethod(_quotient)
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (in_double(type(self).NUMPY, *operands),)
+        found = (
+            in_double if operands[0].dtype.kind == "c" else compute
+        )  # real quotients are exact but for rounding
+        return (found(type(self).NUMPY, *operands),)
 
     def rule(self) -> Rule:
         shape = types.shape_of(self.result)
@@ -196,6 +208,9 @@ class Atan2Op(BinaryOp):
     name = "hlo.atan2"
     INTEGERS: ClassVar = False
     NUMPY: ClassVar = staticmethod(np.arctan2)
+
+    def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (in_double(type(self).NUMPY, *operands),)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
         square = b.add(b.mul(self.lhs, self.lhs), b.mul(self.rhs, self.rhs))

@@ -111,6 +111,41 @@ UFUNCS: dict[str, np.ufunc] = {
 }
 
 
+def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The elements' products; of complex numbers every part is rounded, where numpy may fuse and keep more digits."""
+    if x.dtype.kind != "c":
+        return np.asarray(np.multiply(x, y))
+    out = np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype)
+    with np.errstate(all="ignore"):
+        out.real = x.real * y.real - x.imag * y.imag
+        out.imag = x.real * y.imag + x.imag * y.real
+    return out
+
+
+def combine(kind: str, x: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """One step of a reduction that rounds every step to `dtype`; operands and result are `wide`."""
+    found = product(x, y) if kind == "prod" else np.asarray(UFUNCS[kind](x, y))
+    if found.dtype == dtype or kind not in ("sum", "prod"):
+        return found
+    with np.errstate(over="ignore"):
+        return found.astype(dtype).astype(found.dtype)
+
+
+#: Products of matrices are added one after the other up to so many; beyond, by BLAS in its own order.
+_ADDED_IN_ORDER = 1 << 16
+
+
+def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Products of matrices ``[..., m, k]`` and ``[..., k, n]``; small ones in the order of StableHLO's interpreter."""
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    terms = math.prod(batch) * x.shape[-2] * y.shape[-2] * y.shape[-1]
+    if x.dtype.kind not in "fc" or not 0 < terms <= _ADDED_IN_ORDER:
+        return np.asarray(np.matmul(x, y))
+    with np.errstate(all="ignore"):
+        added = np.add.accumulate(product(x[..., :, :, None], y[..., None, :, :]), axis=-2)
+    return np.asarray(added[..., -1, :])
+
+
 def reduce_array(x: np.ndarray, dims: Sequence[int], kind: str) -> np.ndarray:
     """Reduce `dims` away in the precision of `x`, accumulating narrow floats in f32."""
     if not dims:

@@ -11,7 +11,15 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from rhino.dialects.hlo.base import TENSOR, HloOp, Localizer, Properties, get_integer, get_ints, integer
-from rhino.dialects.hlo.common import Cotangents, check_element, factor_cuts, integer_def, ints_def, wide
+from rhino.dialects.hlo.common import (
+    Cotangents,
+    check_element,
+    factor_cuts,
+    integer_def,
+    ints_def,
+    matmul,
+    wide,
+)
 from rhino.dialects.hlo.window import WindowDim, check_window, pad_for, padded_by, windows_of, with_edges
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
@@ -121,17 +129,17 @@ class ConvolutionOp(HloOp):
         trivial = [WindowDim(n, 1), WindowDim(c, 1)]
         view = windows_of(pad_for(x, [*trivial, *dims], 0), [*trivial, *dims])
         view = view.reshape((n, c, *out, *(d.size for d in dims)))
-        # [g, n, out..., i, window...] @ [g, i, window..., o]
+        # [g, n, out..., window..., i] @ [g, window..., i, o]
         if groups > 1:
             view = view.reshape(n, g, i, *view.shape[2:])
-            view = np.moveaxis(np.moveaxis(view, 1, 0), 2, 2 + len(dims))
+            view = np.moveaxis(np.moveaxis(view, 1, 0), 2, -1)
         else:
             view = view.reshape(g, n // g, *view.shape[1:])
-            view = np.moveaxis(view, 2, 2 + len(dims))
+            view = np.moveaxis(view, 2, -1)
         taps = i * math.prod(d.size for d in dims)
         rows = view.reshape(g, n // batch_groups * math.prod(out), taps)
-        columns = w.reshape(g, o // g, taps).transpose(0, 2, 1)
-        y = np.matmul(rows, columns).reshape(g, n // batch_groups, *out, o // g)
+        columns = np.moveaxis(w.reshape(g, o // g, *w.shape[1:]), 2, -1).reshape(g, o // g, taps)
+        y = matmul(rows, columns.transpose(0, 2, 1)).reshape(g, n // batch_groups, *out, o // g)
         y = np.moveaxis(np.moveaxis(y, 0, 1), -1, 2).reshape(n // batch_groups, o, *out)
         return (y.astype(operands[0].dtype, copy=False),)
 

@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_ints
-from rhino.dialects.hlo.common import Cotangents, check_dims, check_element, ints_def, wide
+from rhino.dialects.hlo.common import Cotangents, check_dims, check_element, ints_def, matmul, wide
 from rhino.ir import types
 from rhino.ir.errors import ProgramError
 from rhino.ir.reshape import dot_rule
@@ -94,9 +94,7 @@ class DotGeneralOp(HloOp):
         left = wide(x).transpose(*batch_x, *free_x, *contract_x)
         right = wide(y).transpose(*batch_y, *contract_y, *free_y)
         rows, columns = [x.shape[d] for d in free_x], [y.shape[d] for d in free_y]
-        out = np.matmul(
-            left.reshape(*batch, math.prod(rows), k), right.reshape(*batch, k, math.prod(columns))
-        )
+        out = matmul(left.reshape(*batch, math.prod(rows), k), right.reshape(*batch, k, math.prod(columns)))
         return (out.reshape((*batch, *rows, *columns)).astype(x.dtype, copy=False),)
 
     def derivative(self, builder: Builder, cotangents: Cotangents) -> Cotangents:

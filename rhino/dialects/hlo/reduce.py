@@ -17,6 +17,7 @@ from rhino.dialects.hlo.common import (
     Cotangents,
     check_dims,
     check_kind,
+    combine,
     integer_def,
     ints_def,
     reduce_array,
@@ -166,9 +167,27 @@ class ArgMinOp(ArgOp):
     NUMPY: ClassVar[Any] = staticmethod(np.argmin)
 
 
+#: Up to so many elements a reversed running reduction combines in the order in which its windows hold them.
+_IN_ORDER = 1024
+
+
+def _from_end(x: np.ndarray, kind: str, dim: int) -> np.ndarray:
+    """Result i combines elements i, i + 1, ... of the first dimension, which then becomes dimension `dim`."""
+    inexact = kind in ("sum", "prod") and x.dtype.kind not in "iu"
+    if inexact and len(x) <= _IN_ORDER:
+        acc = wide(x)
+        out = acc.copy()
+        for step in range(1, len(x)):
+            out[:-step] = combine(kind, out[:-step], acc[step:], x.dtype)
+    else:
+        acc = x if inexact else wide(x)
+        out = UFUNCS[kind].accumulate(acc[::-1], axis=0, dtype=acc.dtype)[::-1]
+    return np.moveaxis(out.astype(x.dtype, copy=False), 0, dim)
+
+
 @irdl_op_definition
 class CumulativeOp(ReducingOp):
-    """Running reduction along `dim`: result i combines elements 0..i, with `reverse` i..last.
+    """Running reduction along `dim`, each step rounded: result i combines elements 0..i, with `reverse` i..last.
 
     ``%y = hlo.cumulative "sum" %x dim 0 : tensor<4xf32> -> tensor<4xf32>``
     ``%y = hlo.cumulative "max" %x dim 0 reverse : tensor<4xf32> -> tensor<4xf32>``
@@ -193,11 +212,11 @@ class CumulativeOp(ReducingOp):
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         (x,) = operands
-        dim = get_integer(self.properties, "dim")
-        acc = wide(x)
-        acc = np.flip(acc, dim) if self.reverse is not None else acc
-        acc = UFUNCS[self.kind.data].accumulate(acc, axis=dim, dtype=acc.dtype)
-        acc = np.flip(acc, dim) if self.reverse is not None else acc
+        dim, kind = get_integer(self.properties, "dim"), self.kind.data
+        if self.reverse is not None:
+            return (_from_end(np.moveaxis(x, dim, 0), kind, dim),)
+        acc = x if kind in ("sum", "prod") else wide(x)
+        acc = UFUNCS[kind].accumulate(acc, axis=dim, dtype=acc.dtype)
         return (acc.astype(x.dtype, copy=False),)
 
     def derivative(self, builder: Builder, cotangents: Cotangents) -> Cotangents:

@@ -14,11 +14,11 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
 from rhino.dialects.hlo.base import TENSOR, HloOp, Localizer, Properties, get_ints, get_text, ints
 from rhino.dialects.hlo.common import (
-    UFUNCS,
     Cotangents,
     check_element,
     check_kind,
     check_length,
+    combine,
     identity,
     ints_def,
     python_number,
@@ -252,7 +252,7 @@ class WindowOp(HloOp):
 
 @irdl_op_definition
 class ReduceWindowOp(WindowOp):
-    """Every window of the dilated and padded operand combined by `kind`; padding is neutral.
+    """Every window of the dilated and padded operand combined by `kind`, each step rounded; padding is neutral.
 
     ``%y = hlo.reduce_window "max" %x window [1, 2] strides [1, 2] low [0, 0] high [0, 0]
       base_dilation [1, 1] window_dilation [1, 1] : tensor<3x4xf32> -> tensor<3x2xf32>``
@@ -288,16 +288,14 @@ class ReduceWindowOp(WindowOp):
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
         (x,) = operands
-        dims = self.dims
+        dims, kind = self.dims, self.kind.data
         acc = wide(x)
-        padded = pad_for(acc, dims, identity(self.kind.data, acc.dtype))
-        found = windows_of(padded, dims)
+        found = windows_of(pad_for(acc, dims, identity(kind, acc.dtype)), dims)
         # One element of all windows after the other, in the order of StableHLO's own interpreter.
         first, *others = np.ndindex(*found.shape[x.ndim :])
         out = np.array(found[(..., *first)])
-        combine = UFUNCS[self.kind.data]
         for place in others:
-            combine(out, found[(..., *place)], out=out)
+            out = combine(kind, out, found[(..., *place)], x.dtype)
         return (out.astype(x.dtype, copy=False),)
 
     def derivative(self, builder: Builder, cotangents: Cotangents) -> Cotangents:

@@ -99,11 +99,12 @@ def reduce_window(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Valu
     strides, dilation = ctx.ints(op, "window_strides", ones), ctx.ints(op, "window_dilations", ones)
     base, padding = ctx.ints(op, "base_dilations", ones), ctx.pairs(op, "padding", rank)
     kinds = patterns.combiners(_body(ctx, op))
-    if kinds is None or len(kinds) != count or not _plain(xs, inits):
+    known = kinds is not None and len(kinds) == count and _plain(xs, inits)
+    if not known or any(_rounded_first(k, i) for k, i in zip(kinds or [], inits, strict=True)):
         properties = general.window_properties(window, strides, base, dilation, padding)
         return general.reduce_window(ctx, op, xs, inits, properties, op.regions[0])
     out = []
-    for kind, x, init in zip(kinds, xs, inits, strict=True):
+    for kind, x, init in zip(kinds or [], xs, inits, strict=True):
         pads, gaps = padding, base
         if not is_identity(init, kind):
             # Padding counts as the initial value, which is then no longer neutral.
@@ -114,6 +115,12 @@ def reduce_window(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Valu
             found = ctx.b.reduce_window(x, kind, window, strides, pads, gaps, dilation)
         out.append(started(ctx, kind, found, init))
     return out
+
+
+def _rounded_first(kind: str, init: SSAValue) -> bool:
+    """Whether sums or products begin with a number that is not neutral, which then is the first to be rounded."""
+    inexact = types.is_differentiable(types.element_of(init)) and kind in ("sum", "prod")
+    return inexact and not is_identity(init, kind)
 
 
 def _running(

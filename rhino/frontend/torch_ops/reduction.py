@@ -199,7 +199,9 @@ def logsumexp(c: OpContext, x: SSAValue, dim: Dims, keepdim: bool = False) -> SS
 def _cumulative(kind: str) -> Handler:
     def handler(c: OpContext, x: SSAValue, dim: int, *, dtype: object = None) -> SSAValue:
         y = c.convert(x, c.element)
-        return c.b.cumulative(y, axis(dim, len(c.shape)), kind) if c.shape else y
+        if not c.shape:
+            return y
+        return c.convert(c.b.cumulative(c.widened(y), axis(dim, len(c.shape)), kind), c.element)
 
     return handler
 
