@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
-from rhino.frontend.stablehlo import dynamic, elementwise, special
+from rhino.frontend.stablehlo import cephes, dynamic, elementwise, special
 from rhino.frontend.stablehlo.complex_math import ComplexMath
 from rhino.frontend.stablehlo.importer import Handler, Importer, Values
 from rhino.frontend.stablehlo.syntax import OpSyntax
@@ -84,17 +84,20 @@ _FORMULAS: dict[str, Formula] = {
     "asinh": _asinh,
     "atan": _atan,
     "atanh": _atanh,
-    "bessel_i1e": special.bessel_i1e,
+    "bessel_i1e": cephes.bessel_i1e,
     "cosh": _cosh,
     "digamma": special.digamma,
     "erf_inv": special.erf_inv,
-    "erfc": special.erfc,
+    "erfc": cephes.erfc,
     "lgamma": special.lgamma,
     "sinh": _sinh,
 }
 
 
-_COMPLEX = ComplexMath(_asinh, _sinh, _cosh)
+_COMPLEX = ComplexMath(_asinh)
+
+#: Functions of complex numbers that are computed in the type of their operand, as XLA does.
+_UNWIDENED = ("cosh", "sinh")
 
 
 def _formula(name: str, formula: Formula) -> Handler:
@@ -105,6 +108,8 @@ def _formula(name: str, formula: Formula) -> Handler:
         (x,) = operands
         element = types.element_of(x)
         if types.is_complex(element) and of_complex is not None:
+            if name in _UNWIDENED:
+                return [of_complex(ctx.b, x)]
             wide = x if element == types.C128 else ctx.b.convert(x, types.C128)
             found = of_complex(ctx.b, wide)
             return [found if element == types.C128 else ctx.b.convert(found, element)]

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
-import numpy as np
-from numpy.polynomial import Chebyshev
 from scipy import special
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
 from rhino.ir import types
-
-#: Bernoulli numbers B(2k) over 2k, k = 1..8: the asymptotic series of digamma.
-_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
 
 #: Lanczos' approximation of gamma with g = 7 and 9 terms (Godfrey 2001).
 _LANCZOS = (
@@ -129,24 +123,23 @@ def lgamma(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def digamma(b: Builder, x: SSAValue) -> SSAValue:
-    """Upward recurrence to 10, then the asymptotic series; reflected below 1/2."""
-    one, half = b.full_like(x, 1), b.full_like(x, 0.5)
+    """The derivative of Lanczos' approximation, as in StableHLO; reflected below 1/2."""
+    zero, one, half = b.full_like(x, 0), b.full_like(x, 1), b.full_like(x, 0.5)
     reflected = b.compare(x, half, "lt")
-    y = b.select(reflected, b.sub(one, x), x)
-    total = b.full_like(x, 0)
-    ten = b.full_like(x, 10)
-    for _ in range(10):
-        small = b.compare(y, ten, "lt")
-        total = b.select(small, b.sub(total, b.div(one, y)), total)
-        y = b.select(small, b.add(y, one), y)
-    inverse = b.div(one, b.mul(y, y))
-    series = b.mul(inverse, _polynomial(b, inverse, _DIGAMMA[::-1]))
-    value = b.add(b.sub(b.sub(b.log(y), b.div(half, y)), series), total)
-    value = b.select(b.compare(y, b.full_like(y, math.inf), "eq"), y, value)
-    part = b.mul(b.full_like(x, math.pi), b.sub(x, b.round_even(x)))
-    mirrored = b.sub(value, b.div(b.full_like(x, math.pi), b.tan(part)))
-    pole = b.and_(b.compare(x, b.full_like(x, 0), "le"), b.compare(x, b.floor(x), "eq"))
-    value = b.select(reflected, mirrored, value)
+    z = b.select(reflected, b.negate(x), b.sub(x, one))
+    slope, total = zero, b.full_like(x, _LANCZOS[0])
+    for i, number in enumerate(_LANCZOS[1:], 1):
+        factor, place = b.full_like(x, number), b.add(z, b.full_like(x, i))
+        slope = b.sub(slope, b.div(factor, b.mul(place, place)))
+        total = b.add(total, b.div(factor, place))
+    t = b.add(b.full_like(x, 7.5), z)
+    log_t = b.add(b.full_like(x, math.log(7.5)), b.log1p(b.div(z, b.full_like(x, 7.5))))
+    positive = b.sub(b.add(log_t, b.div(slope, total)), b.div(b.full_like(x, 7), t))
+    # The cotangent has period 1: near the poles the distance to the next integer keeps its digits.
+    angle = b.mul(b.full_like(x, math.pi), b.add(x, b.abs(b.floor(b.add(x, half)))))
+    cotangent = b.div(b.mul(b.full_like(x, math.pi), b.cos(angle)), b.sin(angle))
+    value = b.select(reflected, b.sub(positive, cotangent), positive)
+    pole = b.and_(b.compare(x, zero, "le"), b.compare(x, b.floor(x), "eq"))
     return b.select(pole, b.full_like(x, math.nan), value)
 
 
@@ -166,45 +159,6 @@ def next_after(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     out = b.select(b.compare(x, y, "eq"), y, out)
     odd = b.or_(b.compare(x, x, "ne"), b.compare(y, y, "ne"))
     return b.select(odd, b.full_like(x, math.nan), out)
-
-
-@cache
-def _interpolant(f: Callable[[np.ndarray], np.ndarray], degree: int) -> tuple[float, ...]:
-    """Chebyshev coefficients of a function on [-1, 1]."""
-    return tuple(float(v) for v in Chebyshev.interpolate(f, degree).coef)
-
-
-def _chebyshev(b: Builder, t: SSAValue, coefficients: Sequence[float]) -> SSAValue:
-    """Clenshaw's recurrence."""
-    first, *rest = coefficients
-    twice = b.add(t, t)
-    one, two = b.full_like(t, 0), b.full_like(t, 0)
-    for value in reversed(rest):
-        one, two = b.add(b.sub(b.mul(twice, one), two), b.full_like(t, value)), one
-    return b.add(b.sub(b.mul(t, one), two), b.full_like(t, first))
-
-
-def _i1e_near(t: np.ndarray) -> np.ndarray:
-    x = np.maximum(4 * (t + 1), 1e-30)
-    return np.asarray(special.i1e(x) / x)
-
-
-def _i1e_far(t: np.ndarray) -> np.ndarray:
-    x = 16 / np.maximum(t + 1, 1e-12)
-    return np.asarray(special.i1e(x) * np.sqrt(x))
-
-
-def bessel_i1e(b: Builder, x: SSAValue) -> SSAValue:
-    """exp(-|x|) I1(x): interpolated on [0, 8] and, in 1 / x, beyond, with the borders of Cephes."""
-    size, eight = b.abs(x), b.full_like(x, 8)
-    one = b.full_like(x, 1)
-    near_t = b.sub(b.div(b.minimum(size, eight), b.full_like(x, 4)), one)
-    near = b.mul(size, _chebyshev(b, near_t, _interpolant(_i1e_near, 34)))
-    bounded = b.maximum(size, eight)
-    far_t = b.sub(b.div(b.full_like(x, 16), bounded), one)
-    far = b.div(_chebyshev(b, far_t, _interpolant(_i1e_far, 30)), b.sqrt(bounded))
-    value = b.select(b.compare(size, eight, "le"), near, far)
-    return b.mul(b.sign(x), value)
 
 
 def zeta(b: Builder, s: SSAValue, q: SSAValue) -> SSAValue:
