@@ -158,9 +158,12 @@ class FloatUnaryOp(UnaryOp):
     """A unary op on floating-point tensors only."""
 
     INTEGERS: ClassVar = False
+    #: Whether numpy's function of real numbers of any precision is exact but for the rounding of its result.
+    EXACT: ClassVar[bool] = False
 
     def evaluate(self, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (in_double(type(self).NUMPY, *operands),)
+        exact = type(self).EXACT and operands[0].dtype.kind != "c"
+        return ((compute if exact else in_double)(type(self).NUMPY, *operands),)
 
 
 class BinaryOp(PointwiseOp):

@@ -156,6 +156,7 @@ class SqrtOp(FloatUnaryOp):
 
     name = "hlo.sqrt"
     COMPLEXES: ClassVar = True
+    EXACT: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.sqrt)
 
     def gradient(self, b: Builder, dy: SSAValue) -> Gradient:
@@ -266,6 +267,7 @@ class FloorOp(FloatUnaryOp):
     """``%y = hlo.floor %x : tensor<4xf32>``"""
 
     name = "hlo.floor"
+    EXACT: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.floor)
 
 
@@ -274,6 +276,7 @@ class CeilOp(FloatUnaryOp):
     """``%y = hlo.ceil %x : tensor<4xf32>``"""
 
     name = "hlo.ceil"
+    EXACT: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.ceil)
 
 
@@ -282,6 +285,7 @@ class RoundEvenOp(FloatUnaryOp):
     """``%y = hlo.round_even %x : tensor<4xf32>``: to the nearest integer, halves to the even one."""
 
     name = "hlo.round_even"
+    EXACT: ClassVar = True
     NUMPY: ClassVar = staticmethod(np.rint)
 
 

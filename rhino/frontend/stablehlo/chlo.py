@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from rhino.dialects.builder import Builder
-from rhino.frontend.stablehlo import cephes, dynamic, elementwise, special
+from rhino.frontend.stablehlo import cephes, dynamic, elementwise, scan, special
 from rhino.frontend.stablehlo.complex_math import ComplexMath
 from rhino.frontend.stablehlo.importer import Handler, Importer, Values
 from rhino.frontend.stablehlo.syntax import OpSyntax
@@ -123,7 +123,14 @@ def _formula(name: str, formula: Formula) -> Handler:
 
 
 def _square(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
-    return [ctx.b.mul(operands[0], operands[0])]
+    """Of x + iy: (x - y) (x + y) + 2ixy, which overflows only where the result does."""
+    (z,), b = operands, ctx.b
+    if not types.is_complex(types.element_of(z)):
+        return [b.mul(z, z)]
+    x, y = b.real(z), b.imag(z)
+    even = b.and_(b.is_finite(x), b.compare(b.abs(x), b.abs(y), "eq"))
+    part = b.select(even, b.full_like(x, 0), b.mul(b.sub(x, y), b.add(x, y)))
+    return [b.complex(part, b.mul(b.full_like(x, 2), b.mul(x, y)))]
 
 
 def _erf(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
@@ -271,7 +278,9 @@ _BROADCAST = (
 HANDLERS: dict[str, Handler] = {
     **{f"chlo.{name}": _formula(name, formula) for name, formula in _FORMULAS.items()},
     **{f"chlo.broadcast_{name}": _broadcasting(name) for name in _BROADCAST},
+    "chlo.scan": scan.scan,
     "chlo.square": _square,
+    "stablehlo.square": _square,
     "chlo.erf": _erf,
     "chlo.tan": tan,
     "stablehlo.tan": tan,

@@ -186,6 +186,14 @@ def _all_reduce(ctx: Importer, op: OpSyntax, values: PerProcess, groups: Groups)
     return _each(values, groups, lambda xs: [_reduced(ctx, op, xs)] * len(xs))
 
 
+def _collective_reduce(ctx: Importer, op: OpSyntax, values: PerProcess, groups: Groups) -> PerProcess:
+    """The first process of a group gets the result, the others zeros."""
+    out = _zeros(ctx, values)
+    for group in groups:
+        out[group[0]] = _reduced(ctx, op, [values[i] for i in group])
+    return out
+
+
 def _all_gather(ctx: Importer, op: OpSyntax, values: PerProcess, groups: Groups) -> PerProcess:
     dim = ctx.integer(op, "all_gather_dim")
     return _each(values, groups, lambda xs: [ctx.b.concatenate(xs, dim)] * len(xs))
@@ -246,6 +254,7 @@ _COLLECTIVES: dict[str, Collective] = {
     "all_to_all": _all_to_all,
     "collective_broadcast": _collective_broadcast,
     "collective_permute": _collective_permute,
+    "collective_reduce": _collective_reduce,
     "reduce_scatter": _reduce_scatter,
 }
 

@@ -291,6 +291,26 @@ def _while(p: Parser) -> Form:
     return form
 
 
+def _scan(p: Parser) -> Form:
+    """``(%x, ...) inits(%c, ...) dimension=0 attributes {...} { ^bb0(...): } : types``."""
+    form = Form()
+    inputs = p.listed(p.value, "(", ")")
+    p.expect("inits")
+    inits = p.listed(p.value, "(", ")")
+    form.operands = inputs + inits
+    form.attributes["operandSegmentSizes"] = [len(inputs), len(inits)]
+    p.expect("dimension")
+    p.expect("=")
+    form.attributes["dimension"] = p.integer()
+    if p.accept("attributes"):
+        form.attributes.update(p.attributes())
+    form.regions = [p.region()]
+    p.expect(":")
+    type = p.function_type()
+    form.operand_types, form.result_types = list(type.inputs), list(type.outputs)
+    return form
+
+
 def _convolution(p: Parser) -> Form:
     """``(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {...} {...} : type``."""
     form = Form()
@@ -330,6 +350,8 @@ FORMS: dict[str, Reader] = {
     "stablehlo.reduce": _reduce,
     "stablehlo.while": _while,
     "stablehlo.convolution": _convolution,
+    "stablehlo.dynamic_conv": _convolution,
+    "chlo.scan": _scan,
     "sdy.manual_computation": _manual,
 }
 
