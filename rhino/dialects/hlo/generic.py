@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Region, SSAValue
-from xdsl.irdl import irdl_op_definition, region_def, var_operand_def, var_result_def
+from xdsl.irdl import irdl_op_definition, opt_prop_def, region_def, var_operand_def, var_result_def
 
 from rhino.dialects.hlo.base import TENSOR, HloOp, Properties, get_integer, get_ints
 from rhino.dialects.hlo.common import Cotangents, check_dims, integer_def, ints_def
+from rhino.dialects.hlo.introsort import MOST, SMALL, introsort
 from rhino.dialects.hlo.pointwise import elementwise_rule
 from rhino.dialects.hlo.regions import (
     Evaluate,
@@ -302,6 +304,18 @@ def merge_sort(less: Evaluate, xs: Sequence[np.ndarray]) -> np.ndarray:
     return order
 
 
+def _reordered(less: Evaluate, xs: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
+    """The permutation of `introsort`, found on the ranks of the elements, of which `order` is the stable one."""
+    sides: list[np.ndarray] = []
+    for x in xs:
+        ordered = np.take_along_axis(x, order, 1)
+        sides += [ordered[:, :-1], ordered[:, 1:]]
+    (greater,) = less(*sides)
+    rank = np.zeros_like(order)
+    np.put_along_axis(rank, order[:, 1:], np.cumsum(greater, 1, dtype=rank.dtype), 1)
+    return np.stack([introsort(row) for row in rank])
+
+
 @irdl_op_definition
 class GenericSortOp(RegionOp):
     """All operands reordered along `dim` so that the body holds between neighbours; equal elements keep their order.
@@ -315,12 +329,14 @@ class GenericSortOp(RegionOp):
           hlo.yield %less : tensor<i1>
         })
 
-    The body takes two elements of every operand and says whether the first of each comes before the second.
+    The body takes two elements of every operand and says whether the first of each comes before the second. With
+    `unstable` up to 4096 elements come in the order of C++'s `std::sort`, in which equal ones do not keep theirs.
     """
 
     name = "hlo.generic_sort"
     xs = var_operand_def(TENSOR)
     dim = integer_def()
+    unstable = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     ys = var_result_def(TENSOR)
 
@@ -343,6 +359,7 @@ class GenericSortOp(RegionOp):
 
     def prepared(self) -> Evaluate:
         less, dim = elementwise(self.body.block), get_integer(self.properties, "dim")
+        unstable = self.unstable is not None
 
         def run(*operands: np.ndarray) -> tuple[np.ndarray, ...]:
             moved = [np.moveaxis(x, dim, -1) for x in operands]
@@ -351,6 +368,8 @@ class GenericSortOp(RegionOp):
                 return operands
             rows = [np.ascontiguousarray(x).reshape(-1, shape[-1]) for x in moved]
             order = merge_sort(less, rows)
+            if unstable and SMALL < shape[-1] <= MOST:
+                order = _reordered(less, rows, order)
             return tuple(np.moveaxis(np.take_along_axis(x, order, 1).reshape(shape), -1, dim) for x in rows)
 
         return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Attribute, Region, SSAValue
 
 from rhino.dialects.hlo.base import integer, ints
@@ -99,8 +100,13 @@ def scatter(
     return ctx.emit_regions(op, "generic_scatter", [*xs, start, *updates], properties, found)
 
 
-def sort(ctx: Importer, op: OpSyntax, operands: list[SSAValue], dim: int, body: Body) -> Values:
-    return ctx.emit_regions(op, "generic_sort", operands, {"dim": integer(dim)}, regions(ctx, op, [body]))
+def sort(
+    ctx: Importer, op: OpSyntax, operands: list[SSAValue], dim: int, body: Body, unstable: bool = False
+) -> Values:
+    properties: dict[str, Attribute] = {"dim": integer(dim)}
+    if unstable:
+        properties["unstable"] = UnitAttr()
+    return ctx.emit_regions(op, "generic_sort", operands, properties, regions(ctx, op, [body]))
 
 
 def map_(ctx: Importer, op: OpSyntax, operands: list[SSAValue], body: Body) -> Values:

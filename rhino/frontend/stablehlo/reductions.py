@@ -14,6 +14,7 @@ from xdsl.ir import SSAValue
 
 from rhino.dialects.hlo.common import identity
 from rhino.dialects.hlo.constant import constant_of, splat_of
+from rhino.dialects.hlo.introsort import MOST, SMALL
 from rhino.frontend.stablehlo import general, patterns
 from rhino.frontend.stablehlo.importer import Handler, Importer, Values
 from rhino.frontend.stablehlo.shapes import dims_of, indices, padded
@@ -189,12 +190,18 @@ def scatter(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     ]
 
 
+def _shows_order(operands: Sequence[SSAValue], dim: int) -> bool:
+    """Whether it can be seen how an unstable sort orders equal keys."""
+    return len(operands) > 1 and SMALL < types.shape_of(operands[0])[dim] <= MOST
+
+
 def sort(ctx: Importer, op: OpSyntax, operands: list[SSAValue]) -> Values:
     dim, rank = ctx.integer(op, "dimension", -1), len(types.shape_of(operands[0])) if operands else 0
     dim += rank if dim < 0 else 0
     keys = patterns.order(_body(ctx, op))
-    if keys is None:
-        return general.sort(ctx, op, operands, dim, op.regions[0])
+    unstable = op.attributes.get("is_stable") is not True and _shows_order(operands, dim)
+    if keys is None or unstable:
+        return general.sort(ctx, op, operands, dim, op.regions[0], unstable)
     values = list(operands)
     for descending, key in reversed(keys):  # stable: the major key last
         order = [values[key], *values[:key], *values[key + 1 :]]

@@ -59,7 +59,8 @@ def generic_reduce_window(w: Writer, op: Operation) -> None:
 
 
 def generic_sort(w: Writer, op: Operation) -> None:
-    attributes = f"dimension = {get_integer(op.properties, 'dim')} : i64, is_stable = true"
+    stable = "false" if "unstable" in op.properties else "true"
+    attributes = f"dimension = {get_integer(op.properties, 'dim')} : i64, is_stable = {stable}"
     _generic(w, op, "sort", attributes, op.operands)
 
 

@@ -1,4 +1,4 @@
-"""Where rounding shows: our interpreter against StableHLO's own, on values whose sums cancel.
+"""Where rounding and order show: our interpreter against StableHLO's own, on sums that cancel and on equal keys.
 
 `chlo` ops are decomposed by StableHLO's own pass for its interpreter; ours reads them as they are.
 """
@@ -17,6 +17,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
+from rhino.dialects.text import parse_module, print_module
 from rhino.frontend.stablehlo import read_stablehlo
 from rhino.frontend.stablehlo.checks import steps
 from rhino.ir.evaluate import run_module
@@ -159,3 +160,46 @@ def test_products_are_added_in_order(element: str) -> None:
         f"(tensor<1x5x6x2x{element}>, tensor<3x3x2x4x{element}>) -> {type}\n"
     )
     assert most_units(program(lines, "%z", type, element)) == 0
+
+
+def unstable(extent: int, keys: int, distinct: int) -> str:
+    """A sort of rows by one or two keys with many equal ones, beside a counter."""
+    columns = [RANDOM.integers(0, distinct, (2, extent)) for _ in range(keys)]
+    columns.append(np.arange(2 * extent).reshape(2, extent))
+    type = f"tensor<2x{extent}xi32>"
+    lines = "".join(
+        f"  %x{i} = stablehlo.constant dense<{c.tolist()}> : {type}\n" for i, c in enumerate(columns)
+    )
+    names = [f"%x{i}" for i in range(len(columns))]
+    arguments = ", ".join(f"%a{i}: tensor<i32>, %b{i}: tensor<i32>" for i in range(len(columns)))
+    body = "    %p = stablehlo.compare LT, %a0, %b0 : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+    if keys == 2:
+        body += (
+            "    %e = stablehlo.compare EQ, %a0, %b0 : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+            "    %q = stablehlo.compare LT, %a1, %b1 : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+            "    %both = stablehlo.and %e, %q : tensor<i1>\n    %less = stablehlo.or %p, %both : tensor<i1>\n"
+        )
+    kinds = ", ".join([type] * len(columns))
+    lines += (
+        f'  %y:{len(columns)} = "stablehlo.sort"({", ".join(names)}) <{{dimension = 1 : i64, is_stable = false}}> ({{\n'
+        f"  ^bb0({arguments}):\n{body}    stablehlo.return {'%less' if keys == 2 else '%p'} : tensor<i1>\n"
+        f"  }}) : ({kinds}) -> ({kinds})\n"
+    )
+    results = ", ".join(f"%y#{i}" for i in range(len(columns)))
+    return f"func.func @main() -> ({kinds}) {{\n{lines}  return {results} : {kinds}\n}}"
+
+
+@pytest.mark.parametrize("keys", [1, 2])
+@pytest.mark.parametrize("extent", [2, 16, 17, 40, 100, 700])
+def test_equal_keys_of_unstable_sorts(extent: int, keys: int) -> None:
+    for distinct in (2, 7, 1000):
+        text = unstable(extent, keys, distinct)
+        module = read_stablehlo(text)
+        for got, again, want in zip(
+            run_module(module, []),
+            run_module(parse_module(print_module(module)), []),
+            run_reference(text),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(again, want)
