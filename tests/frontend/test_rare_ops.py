@@ -16,7 +16,8 @@ def _histograms(x: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
     counts, edges = torch.histogramdd(x, [2, 3])
     dense, _ = torch.histogramdd(x, [2, 2], range=[-1.0, 1.0, -0.5, 2.0], weight=weight, density=True)
     given, _ = torch.histogramdd(x, [torch.tensor([-1.0, 0.0, 0.5]).double(), edges[1]])
-    return [counts, *edges, dense, given]
+    astray, _ = torch.histogramdd(x, [torch.tensor([-1.5, 0.5, -0.7, 0.3, 1.5]).double(), edges[1]])
+    return [counts, *edges, dense, given, astray]
 
 
 def _hashes(x: torch.Tensor, k: torch.Tensor) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Histograms: every element's bin by comparison or division, and a scatter that counts.
+"""Histograms: every element's bin by bisection or division, and a scatter that counts.
 
 Nothing is sorted, so that the elements can be split: the counts are then partial sums.
 """
@@ -70,15 +70,27 @@ def _borders(c: OpContext, x: SSAValue, bins: int, limits: Sequence[float] | Non
 
 
 def _between(b: Builder, x: SSAValue, edges: SSAValue) -> SSAValue:
-    """Between which borders each element is, counted from 0; as many as there are bins where it is between none."""
-    bins = types.shape_of(edges)[0] - 1
-    shape = [types.shape_of(x)[0], bins + 1]
-    borders, values = b.broadcast_in_dim(edges, shape, [1]), b.broadcast_in_dim(x, shape, [0])
-    passed = b.reduce(b.convert(b.compare(borders, values, "le"), types.I64), [1], "sum")
-    at = b.sub(passed, b.full_like(passed, 1))
-    top = b.broadcast_in_dim(b.reduce(edges, [0], "max"), types.shape_of(x), [])
-    at = b.select(b.compare(x, top, "eq"), b.full_like(at, bins - 1), at)
-    return b.select(b.compare(at, b.full_like(at, 0), "lt"), b.full_like(at, bins), at)
+    """Between which borders each element is, counted from 0; as many as there are bins where it is between none.
+
+    By bisection, step by step as torch does it: borders that do not ascend have a well-defined answer then, too.
+    """
+    count, shape = types.shape_of(edges)[0], types.shape_of(x)
+    first, left = b.full(shape, types.I64, 0), b.full(shape, types.I64, count)
+    one, two, none = (b.full_like(first, n) for n in (1, 2, count - 1))
+    for _ in range(count.bit_length()):  # the first border above the element is among `left` from `first` on
+        half = b.div(left, two)
+        middle = b.add(first, half)
+        beyond = b.compare(x, b.take(edges, middle, 0), "ge")
+        beyond = b.and_(beyond, b.compare(left, one, "ge"))
+        first = b.select(beyond, b.add(middle, one), first)
+        left = b.select(beyond, b.sub(b.sub(left, half), one), half)
+    low, high = (
+        b.broadcast_in_dim(b.reshape(b.slice(edges, [k], [k + 1]), []), shape, []) for k in (0, count - 1)
+    )
+    at = b.sub(first, one)
+    at = b.select(b.compare(at, none, "eq"), b.sub(at, one), at)  # the last border belongs to the last bin
+    inside = b.and_(b.compare(x, low, "ge"), b.compare(x, high, "le"))
+    return b.select(inside, at, none)
 
 
 def histogram(
