@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from rhino.cli.plan import seconds, size
+from rhino.cli.plan import seconds
 from rhino.cli.progress import phase
 from rhino.cli.run import write_json
 from rhino.dialects.text import load_module
 from rhino.dialects.verify import verify
 from rhino.ir.errors import UsageError
+from rhino.ir.quantity import size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,6 +15,7 @@ from rhino.cli.run import write_json
 from rhino.cli.source import forward_of, load, step_of
 from rhino.dialects.text import print_module
 from rhino.ir.errors import ProgramError, UsageError
+from rhino.ir.quantity import size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,6 +120,8 @@ def show(facts: Mapping[str, Any]) -> None:
     console.print(_collectives(facts))
     if facts["templates"]:
         console.print(_templates(facts))
+        for name, why in facts["notes"].items():
+            console.print(f"no {name}: {why}", highlight=False, markup=False)
 
 
 def micro_batches(facts: Mapping[str, Any]) -> str:
@@ -164,7 +167,7 @@ def _templates(facts: Mapping[str, Any]) -> Table:
     rows = [
         (
             name,
-            "does not fit" if time is None else seconds(time),
+            "none" if time is None else seconds(time),
             "" if not time or not own else f"{time / own:.2f}x",
         )
         for name, time in facts["templates"].items()
@@ -191,11 +194,3 @@ def seconds(value: float) -> str:
         if value * factor >= 1:
             return f"{value * factor:.3g} {unit}"
     return f"{value * 1e6:.3g} us"
-
-
-def size(value: float) -> str:
-    """A number of bytes in the unit that suits it."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.0f} B"

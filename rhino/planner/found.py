@@ -8,6 +8,7 @@ from functools import cached_property
 
 from rhino.ir.errors import PlanError
 from rhino.ir.mesh import Mesh
+from rhino.ir.quantity import size
 from rhino.planner.cluster import Cluster
 from rhino.planner.cost import least_time
 from rhino.planner.graph import Graph
@@ -93,14 +94,7 @@ def does_not_fit(found: Found, limit: float) -> PlanError:
     """The error for a plan that needs more memory than there is."""
     needs = found.cost.peak_memory_bytes
     return PlanError(
-        f"no plan was found that fits {_size(limit)} per device: the smallest needs {_size(needs)}",
+        f"no plan was found that fits {size(limit)} per device: the smallest needs {size(needs)}",
         remedy="use more devices, a smaller batch or a higher memory limit, or let the pass `recompute` make again "
         "what attention keeps for the backward pass",
     )
-
-
-def _size(value: float) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.0f} B"

@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from rhino.dialects import signature
 from rhino.ir import types
 from rhino.ir.errors import PlanError, ProgramError, UsageError
+from rhino.ir.quantity import size
 from rhino.passes.micro_split import batch_extent
 from rhino.planner.tally import KEPT
 
@@ -138,7 +139,7 @@ def kept_bytes(program: ModuleOp) -> int:
 
 
 def _hopeless(error: TooLarge, why: str, tried: Sequence[Tried]) -> TooLarge:
-    more = ", ".join(f"{t.peak_memory_bytes / 1e9:.3g} GB with {t.count}" for t in tried[1:])
-    text = f"{error.message} ({more} micro-batches)" if more else error.message
+    more = ", ".join(f"{size(t.peak_memory_bytes)} in {t.count}" for t in tried[1:])
+    text = f"{error.message} with the batch in one piece, {more}" if more else error.message
     remedy = f"{error.remedy}; {why}" if error.remedy else why
     return TooLarge(PlanError(text, where=error.where, remedy=remedy), error.needs, error.limit)

@@ -46,6 +46,11 @@ def test_memory_decides_and_all_commands_work_on_the_plan(
     assert run(["explain", str(plan)]) == 0
 
 
+def test_a_template_that_does_not_apply_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", tiny(tmp_path, batch=1), "--cluster", "2xH100", "--level", "O1"]) == 0
+    assert "no dp: a batch of 1 cannot be divided over 2 devices" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_number_is_kept_to(tmp_path: Path, program: str, capsys: pytest.CaptureFixture[str]) -> None:
     facts = tmp_path / "plan.json"
     some = ["--nproc", "2", "--plan", "dp", "--micro-batches", "4", "--json", str(facts)]
