@@ -207,6 +207,17 @@ def _left(state, goals, sizes, whole, scale, is_hard):  # type: ignore[no-untype
 
 
 @part
+def _digit(k, state, sizes, fixed, table):  # type: ignore[no-untyped-def]
+    """Dim, period and size of digit k, those that stay first; dim -1 for an item that is at no place."""
+    if k < len(fixed):
+        return fixed[k, 0], fixed[k, 1], fixed[k, 2]
+    i = k - len(fixed)
+    if state[i] < PLACED:
+        return -1, 0, 1
+    return table[state[i] - PLACED, 0], table[state[i] - PLACED, 1], sizes[i]
+
+
+@part
 def _admits(state, sizes, shape, fixed, table, dim, period, n):  # type: ignore[no-untyped-def]
     """Whether a further digit fits between those that `dim` has in a well-formed state."""
     if period % n:
@@ -214,13 +225,7 @@ def _admits(state, sizes, shape, fixed, table, dim, period, n):  # type: ignore[
     # The next digits on either side of it.
     major, below, size = 0, 0, 1
     for k in range(len(fixed) + len(state)):
-        if k < len(fixed):
-            on, other, members = fixed[k, 0], fixed[k, 1], fixed[k, 2]
-        else:
-            i = k - len(fixed)
-            if state[i] < PLACED:
-                continue
-            on, other, members = table[state[i] - PLACED, 0], table[state[i] - PLACED, 1], sizes[i]
+        on, other, members = _digit(k, state, sizes, fixed, table)
         if on != dim:
             continue
         if other <= period:
@@ -250,13 +255,9 @@ def _digits(state, sizes, fixed, table):  # type: ignore[no-untyped-def]
     out = np.zeros((len(fixed) + len(state), 3), dtype=np.int64)
     made = 0
     for k in range(len(out)):
-        if k < len(fixed):
-            dim, period, n = fixed[k, 0], fixed[k, 1], fixed[k, 2]
-        else:
-            i = k - len(fixed)
-            if state[i] < PLACED:
-                continue
-            dim, period, n = table[state[i] - PLACED, 0], table[state[i] - PLACED, 1], sizes[i]
+        dim, period, n = _digit(k, state, sizes, fixed, table)
+        if dim < 0:
+            continue
         at = made
         while at > 0 and (
             out[at - 1, 0] > dim
