@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,13 +16,27 @@ _STARTED = time.time()
 
 app = typer.Typer(
     help="Turns a program written for one device into an equivalent distributed program.",
+    epilog="Example: rhino plan examples/gpt2.py --nproc 4, then rhino run examples/gpt2.py --nproc 4 --steps 20.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
+
+def _present(path: str | None) -> str | None:
+    """Refuses a PROGRAM that is not there before anything heavy is imported."""
+    if path is not None and not Path(path).is_file():
+        raise UsageError(
+            f"no program file '{path}'", remedy="give a Python file that defines program(), or an .mlir file"
+        )
+    return path
+
+
 Program = Annotated[
-    str, typer.Argument(help="A Python file that defines program(), or an .mlir file.", show_default=False)
+    str,
+    typer.Argument(
+        help="A Python file that defines program(), or an .mlir file.", callback=_present, show_default=False
+    ),
 ]
 Nproc = Annotated[int | None, typer.Option(help="Number of local processes.", show_default=False)]
 MeshOption = Annotated[
@@ -179,7 +194,11 @@ def run_command(
 def check_command(
     program: Annotated[
         str | None,
-        typer.Argument(help="A Python file that defines program(), or an .mlir file.", show_default=False),
+        typer.Argument(
+            help="A Python file that defines program(), or an .mlir file.",
+            callback=_present,
+            show_default=False,
+        ),
     ] = None,
     plan: PlanOption = "auto",
     mesh: MeshOption = None,

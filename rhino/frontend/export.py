@@ -303,7 +303,7 @@ def _translated_errors() -> Iterator[None]:
         ) from error
     except USER_CODE_ERRORS as error:
         what = user_error(error, "the program failed while being traced", "loss(model, batch)")
-        raise ProgramError(what.message, where=what.where, remedy=_remedy(error)) from error
+        raise ProgramError(what.message, where=what.where, remedy=_remedy(error) or what.remedy) from error
 
 
 def _remedy(error: Exception) -> str | None:

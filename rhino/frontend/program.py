@@ -57,12 +57,12 @@ class Program:
     def __post_init__(self) -> None:
         if not callable(self.loss):
             raise UsageError(
-                f"loss is a {type(self.loss).__name__}, not a function",
+                f"loss is {_described(self.loss)}, not a function",
                 remedy="give a function loss(model, batch) that returns a scalar tensor",
             )
         if self.optimizer is not None and not isinstance(self.optimizer, SGD | Adam | AdamW):
             raise UsageError(
-                f"optimizer is a {type(self.optimizer).__name__}",
+                f"optimizer is {_described(self.optimizer)}",
                 remedy="use rhino.SGD, rhino.Adam or rhino.AdamW",
             )
 
@@ -95,7 +95,7 @@ def _collect(value: Batch, path: tuple[str, ...], out: list[tuple[str, torch.Ten
             _collect(item, (*(path or ("batch",)), str(i)), out)
     elif not (value is None or isinstance(value, bool | int | float | str)):
         raise UsageError(
-            f"the batch holds a {type(value).__name__} at '{'.'.join(path) or 'batch'}'",
+            f"the batch holds {_described(value)} at '{'.'.join(path) or 'batch'}'",
             remedy="make the batch a tensor, or a tuple or dict of tensors",
         )
 
@@ -144,15 +144,24 @@ def as_program(value: Any, where: str) -> Program:
         value = Program(*value)
     if not isinstance(value, Program):
         raise UsageError(
-            f"program() returned a {type(value).__name__}",
+            f"program() returned {_described(value)}",
             where=where,
             remedy="return (model, loss, batch) or rhino.Program(model=, loss=, batch=, ...)",
         )
     if not isinstance(value.model, torch.nn.Module):
         raise UsageError(
-            f"the program's model is a {type(value.model).__name__}, not a torch.nn.Module", where=where
+            f"the program's model is {_described(value.model)}, not a torch.nn.Module", where=where
         )
     return value
+
+
+def _described(value: Any) -> str:
+    """What a value is, for a message: ``None``, ``a tuple of 2``, ``an object of type int``."""
+    if value is None:
+        return "None"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"an object of type {type(value).__name__}"
 
 
 def user_error(error: Exception, what: str, default: str) -> ProgramError:
@@ -166,5 +175,15 @@ def user_error(error: Exception, what: str, default: str) -> ProgramError:
                 where = f"{frame.filename}:{frame.lineno}"
     lines = str(error).strip().splitlines()
     return ProgramError(
-        f"{what}: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": "), where=where
+        f"{what}: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": "),
+        where=where,
+        remedy=_remedy(error),
     )
+
+
+def _remedy(error: Exception) -> str | None:
+    if isinstance(error, ModuleNotFoundError):
+        return f"install {error.name}, or put it beside the program file"
+    if isinstance(error, SyntaxError):
+        return "make it a file that Python can run"
+    return None

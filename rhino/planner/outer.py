@@ -48,10 +48,14 @@ class Job:
     mesh: Mesh | None
     template: str = ""
     start: Found | None = None
+    goal: Mesh | None = None
+    """The mesh that was asked for, where this one is its axes taken together."""
 
     def __str__(self) -> str:
         if self.step == TEMPLATE:
             return f"template {self.template}"
+        if self.goal not in (None, self.mesh):
+            return f"mesh {self.goal}, first as {self.mesh}"
         return f"mesh {self.mesh}{' jointly' if self.step == JOINTLY else ''}"
 
     def find(self, search: Search, known: Sequence[Found], ceiling: float) -> Found:
@@ -98,7 +102,10 @@ class _Outer:
         if mesh is not None:
             candidates = [*merged(mesh), mesh] if len(mesh.axes) > 1 else [mesh]
         candidates = [m for m in candidates if len(m.axes) <= JOINT_AXES and search.constraints.suits(m)]
-        jobs = [*(Job(AXES, m) for m in candidates), *(Job(TEMPLATE, mesh, name) for name in TEMPLATES)]
+        jobs = [
+            *(Job(AXES, m, goal=mesh) for m in candidates),
+            *(Job(TEMPLATE, mesh, name) for name in TEMPLATES),
+        ]
         finds = self._all(jobs, math.inf)
         # What O1 finds, whatever the level is: O2 then never ends with more.
         first = [f for f in finds[: len(candidates)] if isinstance(f, Found)]

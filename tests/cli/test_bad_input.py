@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cli_programs import DYNAMIC, FORWARD, UNSUPPORTED, tiny, write
 
 from rhino.cli.main import main
+
+ROOT = Path(__file__).parents[2]
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -133,8 +138,26 @@ def test_mlir_has_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_an_unforeseen_error_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("rhino.cli.plan.plan_program", lambda options: 1 // 0)
-    code, error = fails(capsys, "plan", "x.py")
+    code, error = fails(capsys, "plan", tiny(tmp_path))
     assert code == 1 and "ZeroDivisionError" in error and "RHINO_DEBUG=1" in error
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "check"])
+def test_a_missing_program_is_told_before_torch_is_imported(command: str) -> None:
+    code = (
+        "import sys\nfrom rhino.cli.main import main\ntry:\n"
+        f"    main(['{command}', 'missing.py'])\nexcept SystemExit as end:\n"
+        "    print(end.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout == "2 False\n"
+    assert done.stderr.startswith("error: no program file 'missing.py'")

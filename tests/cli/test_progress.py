@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from rhino.cli import progress
+from rhino.ir.mesh import Mesh
+from rhino.planner.outer import AXES, Job
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,3 +68,10 @@ def test_a_terminal_gets_a_bar() -> None:
     assert process.wait(timeout=30) == 0
     text = shown.decode(errors="replace")
     assert "━" in text and "0/2" in text and "1/2" in text and "step 1/2" in text
+
+
+def test_a_mesh_with_its_axes_as_one_is_told_as_such() -> None:
+    asked = Mesh.parse("dp=2,tp=2")
+    assert str(Job(AXES, Mesh.parse("dp=4"), goal=asked)) == "mesh dp=2,tp=2, first as dp=4"
+    assert str(Job(AXES, asked, goal=asked)) == "mesh dp=2,tp=2"
+    assert str(Job(AXES, asked)) == "mesh dp=2,tp=2"

@@ -391,7 +391,7 @@ def test_unsupported_dtype() -> None:
 
 
 def test_batch_with_strange_content() -> None:
-    with pytest.raises(UsageError, match=r"holds a object at 'a\.b'"):
+    with pytest.raises(UsageError, match=r"holds an object of type object at 'a\.b'"):
         capture(Program(nn.Linear(2, 2), lambda m, b: 0, {"a": {"b": object()}}))
 
 
