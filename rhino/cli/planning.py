@@ -145,27 +145,29 @@ def make_plan(step: ModuleOp, request: Request, progress: Callable[[str], None] 
 
     `progress` is told what is being worked on.
     """
+    from rhino.cli.compiling import compiling_told
     from rhino.planner import plan, read_plan
 
     cluster, mesh = request.resolve()
     limit = parse_size(request.memory_limit) if request.memory_limit is not None else None
     if request.file is not None:
         return read_plan(request.file, step, cluster)
-    return plan(
-        step,
-        cluster,
-        mesh=mesh,
-        template=request.template,
-        memory_limit=limit,
-        pins=request.pins,
-        forbid=request.forbid,
-        objective=request.objective,
-        pad=request.pad,
-        effort=request.effort,
-        micro_batches=parse_count(request.micro_batches),
-        accumulate_in=request.accumulate_in,
-        progress=progress,
-    )
+    with compiling_told(progress) as tell:
+        return plan(
+            step,
+            cluster,
+            mesh=mesh,
+            template=request.template,
+            memory_limit=limit,
+            pins=request.pins,
+            forbid=request.forbid,
+            objective=request.objective,
+            pad=request.pad,
+            effort=request.effort,
+            micro_batches=parse_count(request.micro_batches),
+            accumulate_in=request.accumulate_in,
+            progress=tell,
+        )
 
 
 @collector_paused()
