@@ -65,7 +65,38 @@ class _Wide(TorchDispatchMode):
         # torch.tensor(..., dtype=...) made its argument before any op ran.
         if func is torch.ops.aten.lift_fresh.default:
             args = (_value(args[0]),)
-        return func(*map(_argument, args), **kwargs)
+        run = _grouped_product if func is torch.ops.aten._grouped_mm.default else func
+        return run(*map(_argument, args), **kwargs)
+
+
+def _grouped_product(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`aten._grouped_mm`, whose kernel takes no float64: a product per group, written down one after the other.
+
+    Its derivative is again such products, so that this serves the backward pass too.
+    """
+    if offs is None:
+        out = x @ y
+    else:
+        ends: list[int] = offs.tolist()
+        groups = [slice(first, last) for first, last in zip([0, *ends], ends, strict=False)]
+        if x.dim() == 2 and y.dim() == 3:  # rows of x
+            out = x.new_zeros(x.shape[0], y.shape[2])
+            for g, rows in enumerate(groups):
+                out[rows] = x[rows] @ y[g]
+        elif x.dim() == 3:  # columns of y
+            out = x.new_zeros(x.shape[1], y.shape[1])
+            for g, columns in enumerate(groups):
+                out[:, columns] = x[g] @ y[:, columns]
+        else:  # the contracted dimension
+            out = torch.stack([x[:, inner] @ y[inner] for inner in groups])
+    out = out if bias is None else out + bias
+    return out if out_dtype is None else out.to(out_dtype)
 
 
 def _argument(arg: Any) -> Any:

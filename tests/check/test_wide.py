@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from rhino.check.wide import capture_wide
+from rhino.check.wide import capture_wide, wide
 from rhino.cli.check import Report, compare_pytorch
 from rhino.cli.source import Source
 from rhino.frontend.program import Program
@@ -48,3 +49,26 @@ def test_nothing_narrow_is_left() -> None:
         for value in op.results
     }
     assert "f64" in elements and not elements & {"f32", "bf16", "f16", "c64"}
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [((8, 16), (3, 16, 24)), ((3, 16, 24), (24, 8)), ((16, 8), (8, 24))],
+    ids=["rows", "columns", "contracted"],
+)
+def test_grouped_products_in_float64(x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    """torch's own kernel takes no float64; in float32 it, and its gradients, agree to rounding. One group is empty."""
+    g = torch.Generator().manual_seed(0)
+    offsets = torch.tensor([3, 3, 8], dtype=torch.int32)
+    narrow = [torch.randn(shape, generator=g).requires_grad_() for shape in (x, y)]
+    want = nn.functional.grouped_mm(narrow[0], narrow[1], offs=offsets)
+    want.square().sum().backward()
+    broad = [a.detach().double().requires_grad_() for a in narrow]
+    with wide():
+        got = nn.functional.grouped_mm(broad[0], broad[1], offs=offsets)
+        got.square().sum().backward()
+    assert got.dtype == torch.float64
+    torch.testing.assert_close(got.float(), want, rtol=1e-5, atol=1e-5)
+    for a, b in zip(broad, narrow, strict=True):
+        assert a.grad is not None and b.grad is not None
+        torch.testing.assert_close(a.grad.float(), b.grad, rtol=1e-5, atol=1e-4)
