@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from rhino.frontend.aliases import require_separate
 from rhino.frontend.program import USER_CODE_ERRORS, Batch, Loss, Program, named_inputs, user_error
 from rhino.frontend.source import Origins, origins
-from rhino.ir.errors import ProgramError, UnsupportedError, UsageError
+from rhino.ir.errors import ProgramError, RhinoWarning, UnsupportedError, UsageError
 
 #: Name of the model inside the wrapper; exported names start with it.
 MODEL = "model"
@@ -86,7 +86,7 @@ def export(program: Program, keep: Collection[str]) -> Exported:
     require_separate(state, trained)
     with _fake_state(model, mode), _quiet(), _translated_errors():
         batch = _fake_batch(program.batch, mode)
-        with _OwnParameters():
+        with _OwnParameters(), _derivatives_noticed():
             traced = torch.export.export(_Step(model, program.loss), (batch,), strict=False)
         _mark_stopped_gradients(traced.graph_module)
         lowered = _lowered(traced, keep, [n for n in names.values() if len(n) > 1 and n[0] not in trained])
@@ -275,6 +275,33 @@ class _OwnParameters(TorchFunctionMode):
                         f"a tensor of shape {list(item.shape)} needs a gradient but is no parameter of the model"
                     )
         return func(*args, **kwargs)
+
+
+@contextmanager
+def _derivatives_noticed() -> Iterator[None]:
+    """Warns of functions that bring a backward pass of their own: export keeps what their forward pass does alone."""
+    function = torch.autograd.Function
+    original: Any = function.__dict__["apply"]
+    found: dict[str, None] = {}
+
+    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls.__module__.partition(".")[0] != "torch":
+            found[f"{cls.__module__}.{cls.__qualname__}"] = None
+        return original.__func__(cls, *args, **kwargs)
+
+    function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        function.apply = original  # type: ignore[method-assign]
+    for name in found:
+        warnings.warn(
+            f"the backward pass of {name} (an autograd.Function) is not used: gradients are those of its forward "
+            "pass. Where the two are meant to differ, write y + (f(x) - y).detach() for a function f that takes "
+            "y's gradient; rhino check compares with PyTorch",
+            RhinoWarning,
+            stacklevel=2,
+        )
 
 
 @contextmanager

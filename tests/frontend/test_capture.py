@@ -18,7 +18,7 @@ from rhino.dialects.hlo.composite import CompositeOp
 from rhino.frontend.capture import SEED, capture
 from rhino.frontend.program import Program, load_program
 from rhino.ir import types
-from rhino.ir.errors import ProgramError, UnsupportedError, UsageError
+from rhino.ir.errors import ProgramError, RhinoWarning, UnsupportedError, UsageError
 from rhino.ir.evaluate import run_module
 from rhino.passes.autodiff import differentiate
 
@@ -434,3 +434,23 @@ def test_example_equals_torch() -> None:
     out = run(capture(program), program)
     expected = program.loss(program.model, program.batch_at(0))
     np.testing.assert_allclose(out["loss"], expected.detach(), rtol=1e-5)
+
+
+class Straight(torch.autograd.Function):
+    """Rounds; its gradient passes straight through, which the forward pass does not say."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0]
+
+
+def test_a_backward_pass_of_ones_own_is_warned_of() -> None:
+    before = torch.autograd.Function.__dict__["apply"]
+    given = Program(nn.Linear(4, 4), lambda m, x: Straight.apply(m(x)).square().sum(), torch.randn(2, 4))
+    with pytest.warns(RhinoWarning, match="Straight"):
+        capture(given)
+    assert torch.autograd.Function.__dict__["apply"] is before
