@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -49,13 +50,13 @@ def prove(
     *,
     backtracks: int | None = None,
     seed: int = 1,
-    apart: bool = False,
+    apart: int = 0,
 ) -> Proof:
     """Find an optimum of ``net`` cheaper than ``upper``, or prove there is none, within the limits.
 
-    ``apart``: in a process of its own, whose memory is limited.
+    ``apart``: in a process of its own, which may take so many bytes; 0 for here.
     """
-    engine = minimise_apart if apart else minimise
+    engine = partial(minimise_apart, room=apart) if apart else minimise
     began = time.perf_counter()
     points = [int(t) for t in np.flatnonzero(price > 0)]
     if len(points) > 40:

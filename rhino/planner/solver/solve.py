@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .apart import ROOM
 from .core import Core
 from .exact import prove
 from .network import I, Network, flatten
@@ -25,6 +26,8 @@ _SMALL = 200_000
 """Table entries up to which a core is handed to the exact phase at once."""
 _TINY = 20_000
 """Table entries up to which a core without memory needs no incumbent first."""
+_TAME = 64
+"""Nodes up to which a core with memory is handed to toulbar2 in this process."""
 _MOVE = 1e-5
 """Share of the cost by which the gap must narrow for a round to have brought something."""
 _BACKTRACKS = 5_000
@@ -143,15 +146,16 @@ class _Run:
         left = self.left()
         # toulbar2 counts processor seconds, which may pass slower than those on the clock
         seconds = None if left is None else max(1.0, left / 3)
-        apart = False
+        apart = 0
         if len(core.net.room):
-            # With knapsacks the library's memory was seen to grow without bound: on networks of this size after some
-            # ten thousand backtracks, on larger ones sometimes at once.
+            # With knapsacks the library's memory was seen to grow without bound: after some ten thousand backtracks,
+            # or at once, already on networks of 255 nodes and 3,198 table entries.
             backtracks = min(backtracks, _KNAPSACK_BACKTRACKS)
             if self.tried == (core.net.n, self.upper):
                 return
             self.tried = core.net.n, self.upper
-            apart = len(core.net.table) > _TINY
+            if core.net.n > _TAME:
+                apart = ROOM if len(core.net.table) > _TINY else ROOM // 2
         proof = prove(
             core.net, core.best_price, self.upper, seconds, backtracks=backtracks, seed=self.seed, apart=apart
         )

@@ -3,18 +3,25 @@
 toulbar2 works on integers. Every table is shifted to minimum zero, multiplied by a power of two and rounded
 to nearest, so a cost of ``n + m`` tables moves by at most ``(n + m) / 2 / scale``; the lower bound is lowered
 by that much. Integer costs with ``scale >= 1`` are exact.
+
+Run as a script, for `rhino.planner.solver.apart`, this file imports nothing of Rhino, so that it starts at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import resource
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .network import F, I
+if TYPE_CHECKING:
+    from .network import F, I
 
 _HEADROOM = 2.0**50
 
@@ -151,3 +158,15 @@ def _groups(sorted_keys: I) -> Iterator[tuple[int, I]]:
     cut = np.flatnonzero(np.diff(sorted_keys)) + 1
     for part in np.split(np.arange(len(sorted_keys)), cut):
         yield int(sorted_keys[part[0]]), part
+
+
+def main() -> None:
+    """Reads (bytes of address space, arrays, options) from the input, pickled, and writes the outcome's fields."""
+    room, arrays, options = pickle.load(sys.stdin.buffer)
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    outcome = minimise(*arrays, **options)
+    sys.stdout.buffer.write(pickle.dumps((outcome.assignment, outcome.lower_bound, outcome.proven)))
+
+
+if __name__ == "__main__":
+    main()

@@ -268,3 +268,10 @@ def test_a_process_apart_finds_the_same_and_may_fail() -> None:
     assert there.proven and there.lower_bound == here.lower_bound
     lost = minimise_apart(*arrays, time_limit=30.0, backtracks="no number")
     assert lost.assignment is None and not lost.proven and lost.lower_bound == -np.inf
+
+
+def test_a_process_apart_may_run_out_of_memory() -> None:
+    net = flatten(chain(3, 12, 4, cross=10))
+    arrays = (net.uoff, net.unary, net.eu, net.ev, net.eoff, net.table)
+    lost = minimise_apart(*arrays, time_limit=30.0, room=64 << 20)
+    assert lost.assignment is None and not lost.proven and lost.lower_bound == -np.inf
